@@ -1,11 +1,12 @@
 //! Leader election: of several instances one does the work, and another takes over when it stops.
 //!
-//! The leader is who holds the lock. It works only while it holds it: `Guard::run` ends the work when the
-//! lease can no longer be relied upon. Three candidates run here as tasks,
-//! each with a client of its own, as three processes would; each leads for a while and stands down.
+//! The leader is the instance that holds the lock. It works only while it holds the lock: `Guard::run`
+//! ends the work when the lease can no longer be relied upon. Three candidates run here as tasks, each
+//! with a client of its own, as three processes would; each leads for a while and stands down.
 //!
-//! Between the end of a lease and the moment at which the loser's task runs again, there may be two who
-//! believe to lead. What they must never both do needs a fencing token: see `fenced_resource`.
+//! Between the end of a lease and the moment at which the old leader's task runs again, two instances may
+//! believe that they lead. Work that two must never do at once needs a fencing token: see
+//! `fenced_resource`.
 //!
 //! Run: `REDIS_URL=redis://127.0.0.1:6379 cargo run --example leader_election`
 
@@ -40,7 +41,7 @@ async fn candidate(url: &str, name: &str) -> Result<(), Failure> {
     let locks = Locks::connect(redis::Client::open(url)?, config).await?;
     let lock = locks.lock("example:lock:leader");
     loop {
-        // Waits through outages too, and is woken by the release of the leader before.
+        // Waits through outages too, and is woken when the previous leader releases the lock.
         let leadership = lock.acquire().await?;
         println!("{name} leads");
         match leadership.run(work(name)).await {

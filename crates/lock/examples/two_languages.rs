@@ -1,4 +1,4 @@
-//! One lock, two languages: a Java process with Redisson and this one exclude and wake each other.
+//! One lock, two languages: a Java process with Redisson and this Rust process exclude and wake each other.
 //!
 //! The Java process, with `org.redisson:redisson` on its class path:
 //!
@@ -70,8 +70,8 @@ async fn rust(url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `lock.lock()`: a hash named like the lock, with one field, `<client's UUID>:<thread id>`, whose value
-/// is the hold count. Redisson's watchdog renews the 30 s.
+/// `lock.lock()`: a hash whose key is the lock's name. Its one field is `<client's UUID>:<thread id>`, whose
+/// value is the hold count. Redisson's watchdog renews the 30 s.
 async fn java_locks(redis: &mut MultiplexedConnection) -> Result<(), Failure> {
     let mut script = redis::pipe();
     script.atomic();

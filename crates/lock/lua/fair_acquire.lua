@@ -4,25 +4,25 @@
 -- ARGV[5]  lease in milliseconds
 -- ARGV[6]  owner
 -- ARGV[7]  hold count after this acquire, absolute
--- ARGV[8]  how long a waiter counts as alive after this, in ms; 0: do not join the queue. Another call
---          of this owner may have asked for longer, and then it is that long
+-- ARGV[8]  how long a waiter counts as alive after this, in ms; 0: do not join the queue. If another
+--          call of this owner has asked for longer, that holds
 -- The last key and argument are those of generation.lua.
 --
 -- Returns nil when the owner holds the lock, else in how many ms to try again: the key's PTTL (-1: no
 -- expiry; -2: no key). Waiters behind others try a little later, one after the other.
 local lease, owner, depth, alive_for = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
--- How much later than the one before it a waiter tries in ms: at the end of a lease, and while the
+-- How much later a waiter tries than the one before it, in ms: at the end of a lease, and while the
 -- first waiter has been notified and has not come yet.
 local BEHIND, BEHIND_FREE = 20, 250
--- How much later than the end of a lease Redisson's waiter is told to wake, in ms.
+-- How long after the end of a lease Redisson's waiter is told to wake, in ms.
 local CLOCKS = 1000
 if outdated() then
   return redis.call('PTTL', KEYS[1])
 end
 local pruned = prune(owner)
 
--- Tell the waiter that is first now how long the lease is, unless it will see that by itself. One of
--- this crate tries well before it counts as dead, and then sleeps until the end of the lease.
+-- Tell the waiter that is first now how long the lease is, unless it will see that by itself. A waiter
+-- of this crate tries well before it counts as dead, and then sleeps until the end of the lease.
 local function announce()
   local next = redis.call('LINDEX', KEYS[2], 0)
   if not next then
@@ -92,7 +92,7 @@ if alive_for > 0 then
   end
   local alive_until = math.max(now + alive_for, tonumber(redis.call('ZSCORE', KEYS[4], owner) or 0))
   redis.call('ZADD', KEYS[4], alive_until, owner)
-  -- It has to outlive the entries of our waiters in KEYS[3]. Otherwise waiters of ours that died
+  -- KEYS[4] has to outlive the entries of our waiters in KEYS[3]. Otherwise waiters of ours that died
   -- together would count as Redisson's, and block the queue for five minutes each.
   local keep = math.ceil(known - now) + alive_until - now
   redis.call('PEXPIRE', KEYS[4], math.max(redis.call('PTTL', KEYS[4]), keep))
@@ -100,7 +100,7 @@ if alive_for > 0 then
 end
 local behind = alive_for > 0 and first ~= owner
 if free and (pruned or behind) then
-  -- Nobody else would notify it: its message was lost, or the holder died.
+  -- Nobody else would notify the first waiter: its message was lost, or the holder died.
   notify_first()
 end
 local left = redis.call('PTTL', KEYS[1])

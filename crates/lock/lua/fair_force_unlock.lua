@@ -3,7 +3,7 @@
 -- KEYS, ARGV[1..4]  see notify.lua and fair_queue.lua
 --
 -- Returns 1 when it was held, else 0.
--- 3 for 1: the user may not publish (see notify.lua).
+-- 3 instead of 1 if the user may not publish (see notify.lua).
 prune(nil)
 if redis.call('DEL', KEYS[1]) == 1 then
   notify_first()

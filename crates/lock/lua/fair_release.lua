@@ -10,7 +10,7 @@
 --
 -- Returns nil when this owner does not hold the lock, 0 when holds of its own remain, 1 when it
 -- no longer holds the lock.
--- 3 for 1: the user may not publish (see notify.lua).
+-- 3 instead of 1 if the user may not publish (see notify.lua).
 if outdated() then
   return nil
 end

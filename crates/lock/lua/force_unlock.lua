@@ -4,7 +4,7 @@
 -- ARGV[1..3]  see notify.lua; the message is "0"
 --
 -- Returns 1 when it was held, else 0.
--- 3 for 1: the user may not publish (see notify.lua).
+-- 3 instead of 1 if the user may not publish (see notify.lua).
 if redis.call('DEL', KEYS[1]) == 1 then
   notify()
   return released()

@@ -12,7 +12,8 @@ local function notify(suffix)
     -- before Redis 7). Waiters try again by themselves when the lease they know of ends.
     local reply = redis.pcall(command, ARGV[3] .. (suffix or ''), ARGV[2])
     if type(reply) == 'table' and reply.err then
-      -- In a script, Redis 7.0 and older say it in the second way, later ones and Valkey in the third.
+      -- For a command in a script, Redis 7.0 and older say "user executing"; later ones and Valkey say
+      -- "ACL failure".
       local text = reply.err
       denied = denied or string.find(text, 'NOPERM') ~= nil
         or string.find(text, 'user executing') ~= nil or string.find(text, 'ACL failure') ~= nil

@@ -4,7 +4,7 @@
 -- ARGV[1]  the new one
 -- ARGV[2]  how long to keep it, in milliseconds
 --
--- Executed late itself, it never lowers one.
+-- Executed late itself, it does not lower a generation.
 local generation = redis.call('GET', KEYS[1])
 if not generation or tonumber(generation) < tonumber(ARGV[1]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

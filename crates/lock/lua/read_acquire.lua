@@ -10,8 +10,8 @@
 --          cannot expire one by one
 -- The last key and argument are those of generation.lua.
 --
--- Returns nil when the owner reads, else the key's PTTL (-1: no expiry; -2: there is no
--- hold to re-enter).
+-- Returns nil when the owner holds the read side, else the key's PTTL (-1: no expiry; -2: there is
+-- no hold to re-enter).
 if outdated() then
   return redis.call('PTTL', KEYS[1])
 end
@@ -31,6 +31,6 @@ elseif ARGV[3] ~= '1' and not own then
 end
 redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
 redis.call('SET', ARGV[4] .. ':' .. ARGV[2] .. ':rwlock_timeout:' .. ARGV[3], 1, 'PX', ARGV[1])
--- Other owners may hold it for longer.
+-- Other owners may have longer leases.
 redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[1])))
 return nil

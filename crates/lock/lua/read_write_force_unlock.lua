@@ -6,7 +6,7 @@
 -- ARGV[5]     prefix of the keys of holds
 --
 -- Returns 1 when it was held, else 0.
--- 3 for 1: the user may not publish (see notify.lua).
+-- 3 instead of 1 if the user may not publish (see notify.lua).
 if redis.call('HGET', KEYS[1], 'mode') ~= ARGV[4] then
   return 0
 end

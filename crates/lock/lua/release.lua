@@ -9,7 +9,7 @@
 --
 -- Returns nil when this owner does not hold the lock (nothing is touched), 0 when holds remain,
 -- 1 when the lock is free now.
--- 3 for 1: the user may not publish (see notify.lua).
+-- 3 instead of 1 if the user may not publish (see notify.lua).
 if outdated() then
   return nil
 end

@@ -4,8 +4,8 @@
 -- ARGV[1]  lease in milliseconds
 -- ARGV[2]  owner
 --
--- Returns 1 when renewed, 0 when there is no key, -1 when another owner holds it. A lease that is longer stays: the owner may
--- have re-entered for longer after this was sent.
+-- Returns 1 when renewed, 0 when there is no key, -1 when another owner holds it.
+-- A longer lease stays: the owner may have re-entered for longer after this was sent.
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
   redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[1])))
   return 1

@@ -1,7 +1,7 @@
--- `SET key token NX PX lease`, which can be sent twice, and late.
+-- `SET key token NX PX lease`, safe to be sent twice and to arrive late.
 --
 -- KEYS[1]  the lock's key, a string
--- ARGV[1]  the owner's token, of this acquire alone
+-- ARGV[1]  the token, which no other acquire has
 -- ARGV[2]  lease in milliseconds
 -- The last key and argument are those of generation.lua.
 --

@@ -7,9 +7,9 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How long leases last, and how long Redis may take to answer.
 ///
-/// Begin with [`LockConfig::default`] and change what has to differ. Values out of range are brought
-/// into it by [`Locks::connect`](crate::Locks::connect): no time is longer than 365 days, the
-/// shortest are given with each.
+/// Begin with [`LockConfig::default`] and change what has to differ.
+/// [`Locks::connect`](crate::Locks::connect) corrects values that are out of range: no time is longer
+/// than 365 days, and each setting names its shortest.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,8 +44,8 @@ impl Default for LockConfig {
 }
 
 impl LockConfig {
-    /// Lease of a lock that the watchdog renews, which it does every third of this time; on the wire
-    /// the key's PEXPIRE, in whole milliseconds. Default 30 s, as in Redisson; at least 50 ms.
+    /// Lease of a lock that the watchdog renews, every third of this time. In Redis it is the key's
+    /// expiry, in whole milliseconds. Default 30 s, as in Redisson; at least 50 ms.
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
@@ -91,8 +91,8 @@ impl LockConfig {
     }
 
     /// How long a waiting call goes on while Redis does not answer: then it fails with
-    /// [`Error::Unavailable`](crate::Error::Unavailable). It begins anew with each answer. Default: none,
-    /// so that a wait survives every outage; a request handler should not wait for the end of one.
+    /// [`Error::Unavailable`](crate::Error::Unavailable). Each answer starts the limit anew. Default: no
+    /// limit, so that a wait survives every outage. Set one where a request handler waits.
     #[must_use]
     pub fn with_outage_limit(self, outage_limit: Duration) -> Self {
         Self {

@@ -30,29 +30,29 @@ pub enum Error {
     Unavailable {
         /// The operation that failed.
         operation: &'static str,
-        /// What was met.
+        /// What caused the failure.
         #[source]
         cause: Cause,
     },
-    /// It cannot succeed as things are, and nothing was done: Redis refused the command (the key is of
-    /// another type, no permission) or the login, an address or a certificate cannot be used, or the
-    /// program has no tokio runtime or no TLS crypto provider.
+    /// The operation cannot succeed as things are, and nothing was done. Redis refused the command (the
+    /// key is of another type, no permission) or the login; or an address or a certificate cannot be
+    /// used; or the program has no tokio runtime or no TLS crypto provider.
     #[error("lock server refused {operation}")]
     #[non_exhaustive]
     Rejected {
         /// The operation that failed.
         operation: &'static str,
-        /// What was met.
+        /// What caused the failure.
         #[source]
         cause: Cause,
     },
-    /// It was held, and lost before it was released: its lease has ended, or the server does not know of
-    /// it any more. Nothing was changed there.
+    /// The lock was held, and lost before it was released: its lease has ended, or the server no longer
+    /// knows of the hold. Nothing was changed on the server.
     #[error("the lock was lost: {0}")]
     Lost(LostReason),
-    /// The owner holds the lock of this name as another kind, and cannot hold it as both: as a
-    /// reentrant and as a fair lock, say, or as a reader that wants to write as well, which would
-    /// wait for itself forever. Nothing was sent.
+    /// The owner holds the lock of this name as another kind, and cannot hold it as both, for example as
+    /// a reentrant and as a fair lock. A reader that wants to write as well would wait for itself
+    /// forever. Nothing was sent.
     #[error(
         "this owner holds the lock as a {held} lock; it cannot acquire it as a {wanted} lock too"
     )]
@@ -63,7 +63,8 @@ pub enum Error {
         /// The kind that was requested.
         wanted: Kind,
     },
-    /// The owner was made by another [`Locks`](crate::Locks), which counts what it holds. Nothing was sent.
+    /// The owner was made by another [`Locks`](crate::Locks), and its holds are counted there. Nothing
+    /// was sent.
     #[error("the owner is another client's")]
     ForeignOwner,
     /// The command was sent and its reply never came, so that it may or may not have been executed.
@@ -73,7 +74,7 @@ pub enum Error {
     Unknown {
         /// The operation that failed.
         operation: &'static str,
-        /// What was met.
+        /// What caused the failure.
         #[source]
         cause: Cause,
     },
@@ -84,13 +85,14 @@ pub enum Error {
 
 impl Error {
     /// Whether the same call may succeed if it is made again later: only
-    /// [`Unavailable`](Self::Unavailable). After [`Unknown`](Self::Unknown) it may have succeeded before.
+    /// [`Unavailable`](Self::Unavailable). After [`Unknown`](Self::Unknown) the first call may have
+    /// succeeded.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 }
 
-/// What is a [`Server`](crate::Server) already needs no conversion that could fail.
+/// The conversion of a [`Server`](crate::Server) to itself cannot fail.
 impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {
         match never {}
@@ -115,13 +117,13 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// The error of the `redis` crate, if it is one.
+    /// The error of the `redis` crate, if that is the cause.
     pub fn redis_error(&self) -> Option<&RedisError> {
         self.redis.as_ref()
     }
 }
 
-/// By their texts.
+/// Causes are equal if their texts are.
 impl PartialEq for Cause {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text

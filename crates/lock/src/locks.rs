@@ -25,10 +25,10 @@ use crate::tasks::watchdog;
 /// The locks of one process on one Redis. Cheap to clone; one per process and Redis is enough.
 ///
 /// Connections and background tasks end when the last handle, lock and guard are dropped, or at
-/// [`shutdown`](Self::shutdown). The tasks, which renew locks and wake waiters, run on the runtime on which it
-/// was made. When that has ended, as between tests that share a `static`, the next acquire or the next guard
-/// that is released or dropped starts them on its own; what they were releasing at that moment is left to
-/// its lease.
+/// [`shutdown`](Self::shutdown). The tasks renew locks and wake waiters. They run on the runtime on
+/// which the `Locks` was made. If that runtime has ended, as between tests that share a `static`, the
+/// next acquire starts them again on its own runtime, and so does the next guard that is released or
+/// dropped. What the tasks were releasing when their runtime ended is left to its lease.
 #[derive(Clone)]
 pub struct Locks {
     inner: Arc<Inner>,
@@ -55,8 +55,8 @@ pub struct LockUsage {
 }
 
 impl Locks {
-    /// Connect to Redis and start the background tasks. By its URL, as [`Server::from_url`] reads it, or any
-    /// [`Server`]; a [`redis::Client`] is one.
+    /// Connect to Redis and start the background tasks. `server` is a URL, as [`Server::from_url`] reads
+    /// it, or any [`Server`]; a [`redis::Client`] is one.
     ///
     /// # Cancellation
     /// Dropping the future ends the tasks and closes the connection.
@@ -126,7 +126,7 @@ impl Locks {
         self.shared().counters.read()
     }
 
-    /// How often the server has refused its user a channel, so that waiters have to poll.
+    /// How often the server has refused the Redis user a channel.
     pub fn refusals(&self) -> ChannelRefusals {
         self.shared().connection.refusals.read()
     }
@@ -166,7 +166,7 @@ impl Locks {
     pub(crate) fn ensure_running(&self) {
         let shared = self.shared();
         let mut tasks = self.tasks();
-        // Without an end of their runtime they end after `stop` alone.
+        // As long as their runtime lives, the tasks end only after `stop`.
         if tasks.iter().any(JoinHandle::is_finished)
             && !shared.stop.is_cancelled()
             && Handle::try_current().is_ok()
@@ -181,7 +181,7 @@ impl Locks {
         tasks.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection for a command about what has this name.
+    /// The connection for a command about the lock of this name, if the name can be used.
     pub(crate) fn connection(&self, name: &Name) -> Result<&CommandConnection, Error> {
         name.check()?;
         Ok(&self.shared().connection)
@@ -192,7 +192,7 @@ impl Locks {
     }
 }
 
-/// The background tasks, on the runtime of the caller.
+/// Start the background tasks on the caller's runtime.
 fn start(shared: &Arc<Shared>, cleanup_jobs: &Arc<CleanupJobs>) -> Vec<JoinHandle<()>> {
     let cleanup_jobs = cleanup_jobs.clone();
     vec![

@@ -14,7 +14,7 @@ pub(crate) struct LockRequest {
     pub(crate) owner: Owner,
 }
 
-/// The channel of a lock; of a fair one, the prefix of the channel of each waiter.
+/// The channel of a lock; of a fair lock, the prefix of its waiters' channels.
 pub(crate) fn channel(name: &Name, kind: Kind) -> String {
     name.prefixed(match kind {
         Kind::Reentrant | Kind::Fenced | Kind::Fair => "redisson_lock__channel",

@@ -1,5 +1,6 @@
 //! Counters and duration histograms of the locks of one process, for metrics. Relaxed atomics: an
-//! acquire and its release cost some ten additions and no lock. All but `waiting_now` only rise.
+//! acquire and its release cost some ten additions and no lock. All of them only rise, except the
+//! number of waiting calls.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,7 +14,7 @@ const BOUNDS_S: [f64; 13] = [
     0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
 ];
 
-/// A histogram that is recorded.
+/// A histogram while durations are recorded in it.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     /// The last one counts durations above every bound.
@@ -85,7 +86,7 @@ pub(crate) struct KindCounters {
     lost: [Counter; 3],
 }
 
-/// A call that waits; it counts until this is dropped.
+/// Counts one waiting call until it is dropped.
 pub(crate) struct Waiting<'a>(&'a KindCounters);
 
 impl Drop for Waiting<'_> {
@@ -100,17 +101,17 @@ pub(crate) struct Counters {
     pub(crate) setnx: KindCounters,
 }
 
-/// The statistics of one kind of lock since the process started. Of acquires, re-entries count, and
-/// calls whose future was dropped do not.
+/// The statistics of one kind of lock since the process started. A re-entry counts as an acquire. A call
+/// whose future was dropped does not count.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LockStats {
     /// The kind: `reentrant`, `fenced`, `fair`, `read`, `write` or `setnx`.
     pub kind: &'static str,
-    /// Calls that acquired.
+    /// Calls that acquired the lock.
     pub acquired: u64,
-    /// Calls that do not wait, and found it held.
+    /// Calls that do not wait, and found the lock held.
     pub busy: u64,
-    /// Calls that waited, and found it held until their limit.
+    /// Calls that waited until their limit, and found the lock held.
     pub timed_out: u64,
     /// Calls that ended with an error.
     pub failed: u64,
@@ -120,8 +121,8 @@ pub struct LockStats {
     pub held: DurationHistogram,
     /// Locks that are held now, as far as this process knows.
     pub held_now: u64,
-    /// Calls that wait now: refused or unanswered at their first try, and not ended since. A waiting
-    /// multi-lock counts once.
+    /// Calls that wait now: their first try was refused or not answered, and they have not ended. A
+    /// waiting multi-lock counts once.
     pub waiting_now: u64,
     /// Renewals of leases.
     pub renewed: u64,
@@ -155,7 +156,7 @@ impl Counters {
         &self.by_kind[kind as usize]
     }
 
-    /// The statistics of each [`Kind`] in its order, then of what has no owner.
+    /// The statistics of each [`Kind`] in its order, then those of the `SET NX` lock.
     pub(crate) fn read(&self) -> Vec<LockStats> {
         let by_kind = Kind::ALL.map(|kind| self.for_kind(kind).read(kind.name()));
         let setnx = self.setnx.read("setnx");
@@ -164,7 +165,7 @@ impl Counters {
 }
 
 impl KindCounters {
-    /// Count an acquire by its result; `waits`: whether it would wait for another holder.
+    /// Count an acquire by its result. `waits` says whether the call may wait for another holder.
     pub(crate) fn acquired<T>(
         &self,
         result: &Result<Option<T>, Error>,

@@ -19,10 +19,10 @@ pub const WATCHDOG: Duration = Duration::from_millis(1500);
 /// Time limit for a wake-up by a message, on a busy machine.
 pub const WAKEUP_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long a waiter must not answer to count as waiting.
+/// A waiter that has not answered for this long counts as waiting.
 pub const WATCH: Duration = Duration::from_millis(150);
 
-/// Time limit for what does not wait for a lock: to start a Java machine on a busy one of ours takes its time.
+/// Time limit for what does not wait for a lock. It is long because a JVM starts slowly on a busy machine.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The language of a client process, and thereby its lock library.
@@ -52,7 +52,7 @@ pub struct Reply {
     pub begun: Duration,
     /// When it was done.
     pub ended: Duration,
-    /// `ok`, `ok VALUE`, `no` or `error TEXT`; what is after `ok`, once that was expected.
+    /// `ok`, `ok VALUE`, `no` or `error TEXT`. After [`Reply::ok`], only the text that follows `ok`.
     pub answer: String,
 }
 
@@ -196,7 +196,7 @@ impl Actor {
             .with_context(|| command.to_owned())
     }
 
-    /// The same; expects `ok`.
+    /// Sends a command that does not wait for a lock, and expects `ok`.
     pub async fn get(&mut self, command: &str) -> anyhow::Result<Reply> {
         self.ask(command)
             .await?
@@ -204,7 +204,7 @@ impl Actor {
             .with_context(|| command.to_owned())
     }
 
-    /// The same; expects this text.
+    /// Sends a query, and expects `ok` with this text.
     pub async fn shows(&mut self, query: &str, expected: impl Display) -> anyhow::Result<()> {
         let shown = self.get(query).await?.answer;
         let expected = expected.to_string();

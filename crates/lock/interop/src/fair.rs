@@ -81,8 +81,9 @@ pub async fn gives_up(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// Eight waiters, alternately of both languages, each of which acquires for a second and dies, follow
 /// each other in order.
 pub async fn dying_holders(scene: &Scene<'_>) -> anyhow::Result<String> {
-    // In ms; and within how long all eight follow each other.
+    // In ms.
     let lease = 1000_u64;
+    // All eight have to follow each other within this.
     let limit = Duration::from_secs(11);
     let mut holder = scene.counterpart();
     holder.get(LOCK).await?;
@@ -115,8 +116,8 @@ pub async fn dying_holders(scene: &Scene<'_>) -> anyhow::Result<String> {
     ))
 }
 
-/// Java maps its names: its keys, those of the queue among them, are those of the mapped name, which is
-/// the name that the Rust client is given.
+/// Java maps its names. All its keys have the mapped name, also those of the queue. The Rust client is given
+/// the mapped name.
 pub async fn mapped_names(scene: &Scene<'_>) -> anyhow::Result<String> {
     // Some versions leave the queue's name unmapped, so that Java has another queue.
     unless_java_fails_alone(scene, Language::Java, one_queue).await
@@ -137,7 +138,8 @@ async fn one_queue(scene: &Scene<'_>) -> anyhow::Result<String> {
     in_order(&mapped, actor(scene.holder), waiters.into()).await
 }
 
-/// `holder` acquires and releases: waiters that came meanwhile and release at once acquire in their order.
+/// `holder` acquires and releases. The waiters that came meanwhile acquire in the order of their arrival,
+/// and each releases at once.
 async fn in_order(
     scene: &Scene<'_>,
     mut holder: Actor,

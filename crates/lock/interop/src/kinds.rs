@@ -200,7 +200,7 @@ pub async fn fences(scene: &Scene<'_>) -> anyhow::Result<String> {
     Ok(format!("ten in turn, up to {last}"))
 }
 
-/// A lock over two names is held by all or none: against its like in the other language, and against
+/// A lock over two names holds both or none: against the same multi-lock in the other language, and against
 /// a reentrant lock of one of the names.
 pub async fn all_or_none(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut holder = scene.holder();

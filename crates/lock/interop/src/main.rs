@@ -24,8 +24,8 @@ use rows::Outcome;
 use rust_client::Fault;
 use test_bed::{LOGS, Launcher, TestBed};
 
-/// The oldest Redisson that hm-dianping nodes of today carry, the newest, and one in between: its
-/// releases have a latch.
+/// The oldest Redisson that hm-dianping nodes of today carry, one in between, whose releases have a latch,
+/// and the newest.
 const VERSIONS: [&str; 3] = [OLDEST, "3.38.1", NEWEST];
 const OLDEST: &str = "3.17.7";
 const NEWEST: &str = "4.7.0";
@@ -134,7 +134,7 @@ async fn prove(launcher: &Launcher) -> anyhow::Result<Vec<(String, Outcome)>> {
 fn compile(version: &str) -> anyhow::Result<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("redisson");
     let built = folder.join("target").join(version);
-    // Not again without need: Maven would write the classes anew, under the feet of another run.
+    // Compiled only if needed: Maven would write the classes anew while another run uses them.
     if !is_newer(&built.join("compiled"), &folder)? {
         println!(
             "compiling the Java client with Redisson {version} (the first time, Maven fetches it)"

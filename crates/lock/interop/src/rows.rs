@@ -1,4 +1,4 @@
-//! The rows: the scenarios run for each kind of lock, each of which leaves nothing in Redis.
+//! The rows: the scenarios that are run for each kind of lock. Each leaves nothing in Redis.
 //! A row that one of the libraries does not support is reported as not run, never as passed.
 
 use std::time::{Duration, Instant};
@@ -37,12 +37,13 @@ type Run = for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, anyhow::Result<String
 
 struct Row {
     kinds: &'static [&'static str],
-    /// Run with either language in place of `{holder}`, where it is there; the other one is `{other}`.
+    /// The row's name. If it contains `{holder}`, the row is run with each language as the holder;
+    /// `{other}` is the other language.
     what: &'static str,
     run: Run,
 }
 
-/// Makes rows: the type of an `async fn` cannot be named.
+/// Makes rows. It is a macro because the type of an `async fn` cannot be named.
 macro_rules! rows {
     ($($($kind:ident)+: $what:literal => $function:path;)*) => {
         &[$(Row {

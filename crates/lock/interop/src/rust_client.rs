@@ -102,7 +102,7 @@ struct Command<'a> {
 }
 
 impl Command<'_> {
-    /// The key of holds: an actor may hold both the read lock and the write lock of a name.
+    /// The key in [`Actor::held`]: an actor may hold both the read lock and the write lock of a name.
     fn hold(&self) -> String {
         format!("{} {}", self.kind, self.name)
     }
@@ -311,14 +311,14 @@ impl Actor {
         Ok(release.await?)
     }
 
-    /// The answer to the command.
+    /// Keeps the hold, if there is one. Returns the answer to the command.
     fn hold(&mut self, command: Command<'_>, hold: Option<Held>) -> String {
         let acquired = hold.is_some();
         self.held.entry(command.hold()).or_default().extend(hold);
         yes_or_no(acquired)
     }
 
-    /// Its latest hold of what the command names.
+    /// The actor's latest hold of the lock that the command names.
     fn last(&mut self, command: Command<'_>) -> Option<&mut Held> {
         self.held.get_mut(&command.hold())?.last_mut()
     }

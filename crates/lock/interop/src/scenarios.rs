@@ -13,7 +13,7 @@ use crate::test_bed::{Launcher, Scene};
 /// A lease in ms, so long that a wake-up by its end cannot pass for one by a message.
 pub const LONG: u64 = 20_000;
 
-/// The command for it.
+/// The command that locks for [`LONG`].
 pub const LOCK: &str = "lock 20000";
 
 /// Increments by each of the four processes.
@@ -22,8 +22,9 @@ const INCREMENTS: u64 = 500;
 /// The README of the lock crate, which states the rights that its Redis user needs.
 const README: &str = include_str!("../../README.md");
 
-/// If it fails where that is Java's part, and among Java processes alone too, that is Redisson's defect:
-/// the Rust library cannot change it.
+/// Runs a scenario in which `part` is the language of the process that may be at fault. If it fails with
+/// Java in that part, and among Java processes alone as well, the row has no result: the defect is
+/// Redisson's.
 pub async fn unless_java_fails_alone(
     scene: &Scene<'_>,
     part: Language,
@@ -43,7 +44,8 @@ pub async fn unless_java_fails_alone(
     result
 }
 
-/// `holder` releases, once a waiter has subscribed, which wakes `waiter`; returns how long that took.
+/// Once a waiter has subscribed, `holder` releases, which wakes `waiter`. Returns how long it took from the
+/// release until the waiter has acquired.
 pub async fn hand_over(
     scene: &Scene<'_>,
     holder: &mut Actor,
@@ -89,7 +91,7 @@ pub async fn reentry(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut rivals = [scene.rival(scene.waiter), scene.rival(scene.holder)];
     let hold_count_in_redis = async |depth: u32| -> anyhow::Result<()> {
         let mut fields = scene.fields().await?;
-        fields.remove("mode"); // read-write locks say so in a field of its own
+        fields.remove("mode"); // read-write locks have their mode in a field of its own
         let counts: Vec<_> = fields.values().collect();
         ensure!(
             counts == [&depth.to_string()],
@@ -323,11 +325,11 @@ pub async fn few_rights(scene: &Scene<'_>) -> anyhow::Result<String> {
     Ok(format!("four turns, woken within {slowest:.1?}"))
 }
 
-/// Java force-unlocks what Rust holds: Rust's next renewal finds it.
+/// Java force-unlocks what Rust holds: Rust notices the loss at its next renewal.
 pub async fn loss_heard(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut rust = scene.actor(Language::Rust, 0);
     let mut java = scene.actor(Language::Java, 0);
-    // Java loads what it needs for that.
+    // The first `force` loads the classes that Java needs for it.
     java.get("force").await?;
     rust.get("lock").await?;
     rust.send("lost").await?;

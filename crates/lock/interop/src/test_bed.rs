@@ -24,7 +24,7 @@ pub const LOGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/redisson/target/log
 pub struct Launcher {
     /// The Java client and its Redisson, as `java -cp` wants them.
     pub redisson: String,
-    /// The same of another version, for scenarios in which two meet.
+    /// The same with another version of Redisson, for scenarios in which two versions meet.
     pub second: String,
     /// What the Java client puts in front of every name, if anything.
     pub prefix: Option<&'static str>,
@@ -155,7 +155,7 @@ impl Scene<'_> {
         self.actor(self.waiter, 0)
     }
 
-    /// An owner whom a holder excludes: readers share, and exclude writers.
+    /// An owner that a holder excludes. Readers share, so a reader's rival is a writer.
     pub fn rival(&self, language: Language) -> Actor {
         let mut rival = self.actor(language, 0);
         if self.kind == "read" {
@@ -164,7 +164,7 @@ impl Scene<'_> {
         rival
     }
 
-    /// So many owners, of each language in turn, in both processes.
+    /// `count` owners, of each language in turn, in both processes.
     pub fn alternately(&self, first: Language, count: usize) -> Vec<Actor> {
         (0..count)
             .map(|number| {
@@ -188,7 +188,7 @@ impl Scene<'_> {
         Ok(self.redis().hgetall(&self.name).await?)
     }
 
-    /// Its time to live in milliseconds; below zero: none, or no key.
+    /// The key's time to live in milliseconds; below zero: no expiry, or no key.
     pub async fn ttl(&self) -> anyhow::Result<i64> {
         Ok(self.redis().pttl(&self.name).await?)
     }
@@ -239,7 +239,7 @@ impl Scene<'_> {
     }
 }
 
-/// Waits until there are so many.
+/// Waits until `count` is in the range `wanted`.
 async fn becomes(
     what: &str,
     wanted: impl RangeBounds<usize> + Debug,

@@ -2,16 +2,17 @@
 //!
 //! A command without an answer may still be on its way: on a connection that broke or was given up, the
 //! system goes on retransmitting. Executed late, an acquire would take the lock for nobody, for a whole
-//! lease, and a release would end what the same owner has acquired since. So each of them carries its
-//! *generation*. After one that was not answered, the generation of this lock and owner is raised: the new
-//! one is written to a key, and confirmed, before anything else is sent for this owner. From then on the
-//! scripts ignore what is older.
+//! lease, and a release would end what the same owner has acquired since. So each acquire and release
+//! carries a *generation*. After one that was not answered, the generation of this lock and owner is
+//! raised: the new one is written to a key, and confirmed, before anything else is sent for this owner.
+//! From then on the scripts ignore commands of older generations.
 //!
-//! Renewals carry none: late, they prolong the lease of what their owner holds then, at the most.
+//! Renewals carry no generation: one that arrives late prolongs at most the lease of what its owner holds
+//! by then.
 //!
-//! The key is declared, as some clusters ask for. So while a cluster moves the slot, where a script with
-//! two keys needs both on one node, it refuses these commands (TRYAGAIN): until the slot has moved, a lock
-//! in it is renewed, but neither acquired nor released.
+//! The key of the generation is declared in `KEYS`, as some clusters require. A script with two keys needs
+//! both on one node, so a cluster refuses these commands (TRYAGAIN) while it moves the slot: until then, a
+//! lock in it is renewed, but neither acquired nor released.
 //!
 //! Redisson's releases have a key of this kind too (from 3.24 on), with the answer in it; here it is written
 //! only when it is needed.
@@ -30,12 +31,15 @@ use crate::scripts::script;
 
 script!(RAISE = "raise_generation.lua");
 
-/// How long a generation is kept, in command timeouts and at least: longer than the system retransmits on
-/// a connection, which is five command timeouts on Linux.
-const KEEP: (u32, Duration) = (20, Duration::from_secs(120));
+/// How many command timeouts a generation is kept: longer than the system retransmits on a connection,
+/// which is five command timeouts on Linux.
+const KEPT_COMMAND_TIMEOUTS: u32 = 20;
 
-/// The generation of one lock and owner. Whoever sends a command that carries it keeps other commands of
-/// this owner from being sent meanwhile.
+/// How long a generation is kept at least.
+const KEPT_AT_LEAST: Duration = Duration::from_secs(120);
+
+/// The generation of one lock and owner. While a command that carries it is under way, no other command
+/// of this owner may be sent: the caller sees to that.
 #[derive(Debug)]
 pub(crate) struct Generation {
     key: String,
@@ -86,7 +90,7 @@ impl CommandConnection {
         .await
     }
 
-    /// Make sure that what was sent and not answered has no effect from now on.
+    /// Make sure that a command that was sent and not answered has no effect from now on.
     pub(crate) async fn raise(&self, generation: &Generation) -> Result<(), Failure> {
         let raised = self.bounded(async |mut c, _| self.raise_on(&mut c, generation).await);
         raised
@@ -111,8 +115,9 @@ impl CommandConnection {
         Ok(())
     }
 
-    /// How long a generation is kept, after which nothing older comes.
+    /// How long a generation is kept. No command of an older one can arrive after that.
     pub(crate) fn generations_kept(&self) -> Duration {
-        KEEP.1.max(self.timeout().saturating_mul(KEEP.0))
+        let command_timeouts = self.timeout().saturating_mul(KEPT_COMMAND_TIMEOUTS);
+        command_timeouts.max(KEPT_AT_LEAST)
     }
 }

@@ -92,18 +92,18 @@ impl CommandConnection {
     ) -> Result<Try<u64>, Failure> {
         let script = || self.acquire_script(request, lease, depth, queue_timeout);
         if request.kind == Kind::Fenced {
-            let ((acquired, number), _): ((bool, i64), bool) =
+            let ((acquired, token_or_pttl), _): ((bool, i64), bool) =
                 self.invoke_in(generation, script).await?;
             return Ok(match acquired {
-                true => Try::Acquired(u64::try_from(number).unwrap_or(0)),
-                false => Try::Refused(number),
+                true => Try::Acquired(u64::try_from(token_or_pttl).unwrap_or(0)),
+                false => Try::Refused(token_or_pttl),
             });
         }
         let (pttl, _): (Option<i64>, bool) = self.invoke_in(generation, script).await?;
         Ok(pttl.map_or(Try::Acquired(0), Try::Refused))
     }
 
-    /// The script that acquires, but for its generation.
+    /// The script that acquires, without the key and argument of its generation.
     fn acquire_script(
         &self,
         request: &LockRequest,
@@ -135,22 +135,23 @@ impl CommandConnection {
         call
     }
 
-    /// Set the hold count to `depth`; 0 releases the lock. Of several holds of a reader, that of this
-    /// `number` ends. With `leave_queue` the owner also leaves
-    /// the queue of a fair lock. `false`: it does not hold the lock. `true` also when it does not after a
-    /// lost reply, because the first sending was executed, or because the lock had been lost.
+    /// Set the hold count to `depth`; 0 releases the lock. Of several holds of a reader, the one with
+    /// `hold_number` ends. With `leave_queue` the owner also leaves the queue of a fair lock.
+    ///
+    /// `false`: the owner does not hold the lock. If the reply of a first sending was lost, a full release
+    /// returns `true` all the same: either the first sending was executed, or the lock had been lost.
     pub(crate) async fn release(
         &self,
         request: &LockRequest,
         lease: Duration,
         depth: u32,
-        number: u32,
+        hold_number: u32,
         leave_queue: bool,
         generation: &Generation,
     ) -> Result<bool, Failure> {
         let (reply, resent): (Option<i64>, bool) = self
             .invoke_in(generation, || {
-                self.release_script(request, lease, depth, number, leave_queue)
+                self.release_script(request, lease, depth, hold_number, leave_queue)
             })
             .await?;
         if reply.is_some_and(|reply| reply & DENIED != 0) {
@@ -160,13 +161,13 @@ impl CommandConnection {
         Ok(reply.is_some() || (resent && depth == 0))
     }
 
-    /// The script that sets the hold count, but for its generation.
+    /// The script that sets the hold count, without the key and argument of its generation.
     fn release_script(
         &self,
         request: &LockRequest,
         lease: Duration,
         depth: u32,
-        number: u32,
+        hold_number: u32,
         leave_queue: bool,
     ) -> ScriptInvocation<'static> {
         let name = &request.name;
@@ -182,7 +183,7 @@ impl CommandConnection {
                 call.arg(u8::from(leave_queue));
             }
             Kind::Read => {
-                call.arg(&*name.hash_tagged()).arg(number);
+                call.arg(&*name.hash_tagged()).arg(hold_number);
             }
             Kind::Reentrant | Kind::Fenced | Kind::Write => {}
         }
@@ -205,7 +206,7 @@ impl CommandConnection {
         let mut call = script.key(request.name.key());
         call.arg(millis(lease)).arg(request.field());
         if request.kind == Kind::Read {
-            // An answered command was on its way for no longer than its timeout; a tenth for clocks.
+            // An answered command took no longer than its timeout; a tenth more, as clocks differ in speed.
             let allowance = timeout.min(self.timeout()) + remaining_lease / 10;
             let least_remaining = remaining_lease.saturating_sub(allowance);
             call.arg(&*request.name.hash_tagged())
@@ -261,7 +262,7 @@ impl CommandConnection {
         if !matches!(kind, Kind::Read | Kind::Write) {
             return self.query(redis::cmd("EXISTS").arg(name.key())).await;
         }
-        // A writer may read as well, so the mode alone does not tell.
+        // A writer may read as well, so the mode alone does not tell who holds this side.
         let fields: Vec<String> = self.query(redis::cmd("HKEYS").arg(name.key())).await?;
         let mut owners = fields.iter().filter(|field| *field != "mode");
         Ok(owners.any(|field| field.ends_with(":write") == (kind == Kind::Write)))

@@ -12,6 +12,6 @@ pub(crate) mod setnx;
 /// The answer to a try to acquire.
 pub(crate) enum Try<T> {
     Acquired(T),
-    /// It is not free, for so many milliseconds unless it is released before. Negative: nobody knows.
+    /// The lock is not free, for this many milliseconds unless it is released before. Negative: unknown.
     Refused(i64),
 }

@@ -14,8 +14,8 @@ use crate::scripts::script;
 script!(ACQUIRE = "generation.lua", "setnx_acquire.lua");
 script!(RELEASE = "setnx_release.lua");
 
-/// One acquire of a `SET NX` lock. Its token is nobody else's, so that only the acquire itself can do harm
-/// when it comes late.
+/// One acquire of a `SET NX` lock. No other acquire has its token, so that only the acquire itself can
+/// do harm when it arrives late, not its release.
 #[derive(Clone)]
 pub(crate) struct SetNxAcquire {
     pub(crate) name: Name,
@@ -35,7 +35,7 @@ impl SetNxAcquire {
 }
 
 impl CommandConnection {
-    /// Whether the key can be used. On a cluster the generation of an acquire has to be in its slot.
+    /// Whether the key can be used. On a cluster the key of the generation has to be in the same slot.
     pub(crate) fn check_setnx(&self, name: &Name) -> Result<(), Error> {
         if self.redis().is_cluster() {
             name.check()
@@ -60,7 +60,8 @@ impl CommandConnection {
         Ok(acquired)
     }
 
-    /// End an acquire without an answer, and delete what it may have set.
+    /// After an acquire without an answer: keep late copies of it from taking effect, and delete the key
+    /// that it may have set.
     pub(crate) async fn setnx_end(&self, acquire: &SetNxAcquire) -> Result<bool, Failure> {
         self.raise(&acquire.generation).await?;
         self.setnx_release(acquire).await

@@ -1,5 +1,5 @@
 //! The connection for commands: multiplexed, reconnecting, with a time limit for each command.
-//! What the commands are is in `commands`.
+//! The commands themselves are in `commands`.
 
 use std::future::Future;
 use std::time::Duration;
@@ -109,7 +109,8 @@ impl CommandConnection {
         }
     }
 
-    /// Run `command`, and once more if the connection broke, the script was not loaded, or the server is no master.
+    /// Run `command`, and once more if the connection broke, the script was not loaded, or the server is
+    /// not the master any more.
     async fn send_at_most_twice<T, F>(
         &self,
         mut command: impl FnMut(RoutedConnection, bool) -> F,
@@ -122,20 +123,21 @@ impl CommandConnection {
             Err(error) => error,
         };
         let failure = Failure::from_redis_error(&first);
-        let resent = matches!(failure, Failure::Unknown(_));
+        let may_be_executed = matches!(failure, Failure::Unknown(_));
         // Scripts may have been flushed, or the master replaced: the connection has noticed by now.
-        let answered = matches!(
+        let obstacle_is_gone = matches!(
             first.kind(),
             ErrorKind::Server(ServerErrorKind::NoScript | ServerErrorKind::ReadOnly)
         );
-        if !first.is_connection_dropped() && !answered {
+        if !first.is_connection_dropped() && !obstacle_is_gone {
             return Err(failure);
         }
-        match (command(self.redis.commands(), resent).await, resent) {
+        let second = command(self.redis.commands(), may_be_executed).await;
+        match (second, may_be_executed) {
             (Ok(value), _) => Ok(value),
             // The second sending failed, but the first may have been executed.
-            (Err(second), true) => Err(Failure::Unknown(second.into())),
-            (Err(second), false) => Err(Failure::from_redis_error(&second)),
+            (Err(error), true) => Err(Failure::Unknown(error.into())),
+            (Err(error), false) => Err(Failure::from_redis_error(&error)),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Commands of the locks over [`redis_link`]: a time limit for each, sent once more if the connection broke.
+//! Sends the commands of the locks over [`redis_link`]: each within a time limit, and once more if the
+//! connection broke.
 //!
 //! - [`command_connection`]: sends one command within a time limit
 //! - [`failure`]: what is known after a command failed; [`refusals`]: channels that are not allowed

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often the server has refused the Redis user a channel, since this client was
-/// made: new users of Redis 7 may use no channel. The rights needed are listed in the crate's README.
+/// How often the server has refused the Redis user a channel, since this client was made. New users of
+/// Redis 7 have no right to any channel; the crate's README lists the rights that are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ChannelRefusals {
-    /// Subscriptions, or the connections for them (for lack of RESP3), which are tried again every ten
+    /// Refused subscriptions, or connections for them (without RESP3). They are tried again every ten
     /// seconds; meanwhile waiters poll, every
     /// [`poll_interval`](crate::LockConfig::with_poll_interval).
     pub subscriptions: u64,

@@ -1,4 +1,4 @@
-//! What guards hold: released once, by its caller or, when the guard is dropped, in the background.
+//! What a guard holds. It is released once: by the caller, or in the background when the guard is dropped.
 
 use std::future::Future;
 
@@ -25,7 +25,7 @@ impl<H: Release> Armed<H> {
         Self { held, armed: true }
     }
 
-    /// Nothing is left to release.
+    /// There is nothing to release any more: dropping this has no effect.
     pub(crate) fn disarm(&mut self) {
         self.armed = false;
     }

@@ -41,7 +41,7 @@ pub(crate) struct Held {
     locks: Locks,
     entry: Arc<Entry>,
     hold: Arc<Hold>,
-    /// Its id among the guards of the hold.
+    /// The guard's id among those of the hold.
     id: u32,
 }
 
@@ -97,11 +97,12 @@ impl<K: LockKind> Guard<K> {
     /// [`Error::Lost`] when the lock was lost before, its lease has ended, or the server says that this
     /// owner no longer holds it; nothing was changed there. [`Error::Unavailable`] or
     /// [`Error::Unknown`] when Redis was not reached or did not answer: the release is repeated in the
-    /// background until it succeeds or the lease has ended.
+    /// background until it succeeds or the lease has ended. [`Error::Rejected`] when Redis refused the
+    /// command or the login; after a refused login the release is repeated as well.
     ///
     /// `Ok` means that this owner held the lock until now. One exception: when the server's reply
-    /// was lost within the lease, the lease is relied upon, so that neither a forced unlock nor lost
-    /// data at that moment is noticed.
+    /// was lost within the lease, this process relies on the lease. It then does not notice a forced
+    /// unlock, or lost data, at that moment.
     pub async fn release(self) -> Result<(), Error> {
         self.raw.release().await
     }
@@ -110,21 +111,23 @@ impl<K: LockKind> Guard<K> {
     /// within the lease. Never ends if the lock is released in time. The future is independent of the
     /// guard.
     ///
-    /// A lock that is taken away is found by the next renewal, a third of the lease later at the most; of a
-    /// lock with a fixed lease, by its end.
+    /// That a lock was taken away is noticed at the next renewal, a third of the lease later at the most;
+    /// with a fixed lease, at the lease's end.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<K> {
         let hold = self.raw.held.hold.clone();
         async move { hold.lost().await }
     }
 
-    /// Run `work` as long as the lock is held: its output, or [`Lost`] as soon as the lock is
-    /// [lost](Self::lost); `work` is dropped then, which ends it at the `await` where it is. The lock is
+    /// Run `work` as long as the lock is held. Returns its output, or [`Lost`] as soon as the lock is
+    /// [lost](Self::lost); then `work` is dropped, which ends it at the `await` where it is. The lock is
     /// not released. `Ok` means that the lease had not ended when the work was done.
     ///
-    /// Work that has a `Result` has two: `guard.run(work).await??`, where the second `?` is the work's own.
+    /// If the work returns a `Result`, there are two: in `guard.run(work).await??`, the second `?` is for
+    /// the work's own.
     ///
-    /// Work that blocks its thread cannot be ended, and on a runtime with no other thread nothing is renewed
-    /// meanwhile: past the lease it ends as [`Lost`]. Move it to `tokio::task::spawn_blocking`.
+    /// Work that blocks its thread cannot be stopped, and on a runtime with no other thread nothing is
+    /// renewed meanwhile. If it takes longer than the lease, the result is [`Lost`]. Move it to
+    /// `tokio::task::spawn_blocking`.
     ///
     /// # Cancellation
     /// Dropping the future drops `work`.
@@ -139,15 +142,16 @@ impl<K: LockKind> Guard<K> {
         }
     }
 
-    /// Let the lease last for `lease` from now at least: of a lock [without
-    /// renewal](crate::Lock::without_renewal) whose work takes longer than was thought. Never shortens it.
+    /// Extend the lease to at least `lease` from now: for a lock [without
+    /// renewal](crate::Lock::without_renewal) whose work takes longer than expected. Never shortens it.
     ///
     /// # Cancellation
-    /// Dropped, the lease may have been extended on the server, which this process does not count on then.
+    /// When the future is dropped, the lease may be extended on the server; this process does not count
+    /// on it.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the lock was lost. [`Error::Unavailable`], [`Error::Unknown`] or
-    /// [`Error::Rejected`]: it is held for as long as before.
+    /// [`Error::Lost`] when the lock was lost. After [`Error::Unavailable`], [`Error::Unknown`] or
+    /// [`Error::Rejected`], the lock is held for as long as before.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let Held { locks, hold, .. } = &self.raw.held;
         locks.ensure_running();
@@ -166,7 +170,7 @@ impl<K: LockKind> Guard<K> {
         match reply.map_err(|failure| failure.into_error("extend"))? {
             RenewReply::Renewed | RenewReply::Shortened(_) => {
                 hold.confirmed(sent, lease);
-                // One that is renewed is checked no later for it.
+                // A hold that the watchdog renews keeps its next check.
                 if let Some(check_at) = hold.fixed_deadline() {
                     shared.renewals.insert(hold, check_at);
                 }
@@ -179,8 +183,8 @@ impl<K: LockKind> Guard<K> {
         }
     }
 
-    /// A token that is cancelled when the lock is lost, for tasks that end by themselves; also at
-    /// [`Locks::shutdown`], after which nothing is renewed. Not when the lock is released.
+    /// A token for tasks that end by themselves. It is cancelled when the lock is lost, and at
+    /// [`Locks::shutdown`], after which nothing is renewed. It is not cancelled when the lock is released.
     pub fn token(&self) -> CancellationToken {
         self.locks().ensure_running();
         self.hold().token(&self.locks().shared().stop)
@@ -221,7 +225,7 @@ impl<K: LockKind> fmt::Debug for Guard<K> {
     }
 }
 
-/// Run `work`, but not past the loss of what it runs under.
+/// Run `work` until it is done, or until `lost` ends.
 pub(crate) async fn unless_lost<T>(
     lost: impl Future<Output = LostReason>,
     work: impl Future<Output = T>,
@@ -268,17 +272,17 @@ async fn send_release(held: &Held) -> Result<(), Error> {
     let shared = locks.shared();
     let request = &hold.request;
     let sent = Instant::now();
-    let (depth, number, until, lease) = match hold.release(*id, sent) {
+    let (depth, hold_number, lease_end, lease) = match hold.release(*id, sent) {
         hold::Release::Lost(reason) => {
             end_overdue_hold(shared, hold, reason, sent);
             return Err(Error::Lost(reason));
         }
         hold::Release::Send {
             depth,
-            number,
-            until,
+            hold_number,
+            lease_end,
             lease,
-        } => (depth, number, until, lease),
+        } => (depth, hold_number, lease_end, lease),
     };
     if depth == 0 {
         shared.renewals.remove(hold);
@@ -292,19 +296,19 @@ async fn send_release(held: &Held) -> Result<(), Error> {
             request,
             lease,
             depth,
-            number,
+            hold_number,
             leave_queue,
             &entry.generation,
         )
         .await
     {
-        // Where the server's reply was lost, the lease is what this process can rely on.
+        // Also when the first reply was lost and the key is gone by now: this process relies on the lease.
         Ok(true) => {
             schedule_check_after_release(shared, hold, sent, lease);
             Ok(())
         }
         Ok(false) => {
-            // Guards that remain learn of the loss.
+            // So that the guards that remain learn of the loss.
             end_lost_hold(shared, hold, LostReason::Expired);
             Err(Error::Lost(LostReason::Expired))
         }
@@ -312,7 +316,7 @@ async fn send_release(held: &Held) -> Result<(), Error> {
         // server has executed this one makes no difference to who holds the lock.
         Err(_) if depth > 0 => {
             if request.kind == Kind::Read {
-                count_on_shortest_lease(shared, hold, until);
+                count_on_shortest_lease(shared, hold, lease_end);
             }
             Ok(())
         }
@@ -327,25 +331,25 @@ async fn send_release(held: &Held) -> Result<(), Error> {
     }
 }
 
-/// End a hold of which a released guard has found that its deadline has passed.
+/// End a hold whose deadline has passed, as the release of one of its guards has found.
 fn end_overdue_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: LostReason, sent: Instant) {
     if hold.is_live() {
         end_lost_hold(shared, hold, reason);
-        // The server counts from a little later, and may still have the key.
+        // The lease began a little later on the server, which may still have the key.
         shared.cleanup.spawn(reconcile(shared, &hold.request, sent));
     }
 }
 
-/// Count on the shortest lease, after the release of one of several read holds was not answered. That hold lasted
-/// until `ended`.
-fn count_on_shortest_lease(shared: &Shared, hold: &Arc<Hold>, ended: Instant) {
-    hold.read_release_in_doubt(ended);
+/// Count on the shortest lease, after the release of one of several read holds was not answered. The
+/// lease of that hold ends at `lease_end`.
+fn count_on_shortest_lease(shared: &Shared, hold: &Arc<Hold>, lease_end: Instant) {
+    hold.read_release_in_doubt(lease_end);
     if let Some(check_at) = hold.fixed_deadline() {
         shared.renewals.insert(hold, check_at);
     }
 }
 
-/// Schedule the next check of a hold that has further guards, after a release that was confirmed.
+/// After a release that was confirmed: schedule the next check of the hold if it has further guards.
 fn schedule_check_after_release(shared: &Shared, hold: &Arc<Hold>, sent: Instant, lease: Duration) {
     // The other holds of a reader keep the leases they have.
     let check_at = match hold.request.kind {

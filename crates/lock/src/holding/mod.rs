@@ -1,4 +1,4 @@
-//! Guards: what a caller holds, released once.
+//! Guards: what a caller holds, and releases once.
 
 pub(crate) mod armed;
 pub(crate) mod guard;

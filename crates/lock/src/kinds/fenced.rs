@@ -14,9 +14,10 @@ use crate::name::Name;
 ///
 /// The numbers come from `redisson_lock_token:{name}`, a counter without expiry. They rise as long
 /// as Redis keeps it: after a failover to a replica that had not yet received the last number, or
-/// the loss of all data, numbers may repeat or start again. A resource then refuses what it should
-/// accept until the counter has passed what it has seen, and cannot tell two holders of one number
-/// apart. A re-entry has the number of the first acquire (Redisson takes a new one).
+/// the loss of all data, numbers may repeat or start again. Until the counter has passed the highest
+/// number that a resource has seen, the resource then refuses writes that it should accept, and it
+/// cannot tell two holders with the same number apart. A re-entry has the number of the first acquire
+/// (Redisson takes a new one).
 ///
 /// # On the wire
 /// As a [`ReentrantLock`](crate::ReentrantLock), and the counter.

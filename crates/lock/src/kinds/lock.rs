@@ -20,9 +20,9 @@ use crate::waiting::acquirer::Acquirer;
 /// [`FairLock`](crate::FairLock), [`ReadLock`](crate::ReadLock) and
 /// [`WriteLock`](crate::WriteLock).
 ///
-/// Each [`acquire`](Self::acquire) is that of a new owner, and owners exclude each other. An owner that
-/// holds the lock acquires it again by [`acquire_as`](Self::acquire_as), with [`Guard::owner`] or one of
-/// [`Locks::owner`]; each guard then releases one acquire.
+/// Each [`acquire`](Self::acquire) has a new owner, and owners exclude each other. An owner that holds
+/// the lock acquires it again (re-entry) by [`acquire_as`](Self::acquire_as), with [`Guard::owner`] or
+/// with an owner that [`Locks::owner`] made. Each guard then releases one acquire.
 ///
 /// # Errors
 /// Every call fails with [`Error::InvalidName`], and sends nothing, for a name that could not work on a
@@ -62,9 +62,9 @@ impl<K: LockKind> Lock<K> {
     /// Acquire the lock, waiting as long as it takes.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only after
-    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit), until which it goes on
-    /// trying while Redis does not answer.
+    /// As [`try_acquire`](Self::try_acquire), but while Redis does not answer, the call goes on trying:
+    /// it fails with [`Error::Unavailable`] only after
+    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit).
     pub async fn acquire(&self) -> Result<Guard<K>, Error> {
         self.acquire_as(&self.new_owner()).await
     }
@@ -77,8 +77,9 @@ impl<K: LockKind> Lock<K> {
     /// Dropping the future drops `work`, and releases the lock in the background.
     ///
     /// # Errors
-    /// The work's own; [`Error::Lost`] as soon as the lock is lost, where `work` is dropped; those of
-    /// [`acquire`](Self::acquire). A release that is not answered is none: it is repeated in the background.
+    /// Those of the work and of [`acquire`](Self::acquire); [`Error::Lost`] as soon as the lock is lost,
+    /// and then `work` is dropped. A release that is not answered is no error: it is repeated in the
+    /// background.
     pub async fn with<T, E: From<Error>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
@@ -97,9 +98,9 @@ impl<K: LockKind> Lock<K> {
     /// limit of zero this is [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only when no try was answered, or
-    /// not the last that ended: at the limit, or after
-    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit).
+    /// As [`try_acquire`](Self::try_acquire), but [`Error::Unavailable`] only at the limit, or after
+    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit): if no try was answered,
+    /// or if the last one that the limit did not cut short was not.
     pub async fn acquire_within(&self, limit: Duration) -> Result<Option<Guard<K>>, Error> {
         self.acquire_within_as(&self.new_owner(), limit).await
     }
@@ -109,12 +110,13 @@ impl<K: LockKind> Lock<K> {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not answer; what the server may have granted is
-    /// released in the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
+    /// released in the background. [`Error::Rejected`] when it refuses the command; [`Error::Closed`].
     pub async fn try_acquire(&self) -> Result<Option<Guard<K>>, Error> {
         self.try_acquire_as(&self.new_owner()).await
     }
 
-    /// As [`acquire`](Self::acquire), for this owner; at once if it is `owner`'s already (re-entry).
+    /// As [`acquire`](Self::acquire), for this owner. If `owner` holds the lock already (re-entry), it
+    /// does not wait for it.
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire); [`Error::OtherKind`] when `owner` holds it as another kind;
@@ -131,7 +133,8 @@ impl<K: LockKind> Lock<K> {
     /// As [`acquire_within`](Self::acquire_within), for this owner.
     ///
     /// # Errors
-    /// Those of [`acquire_within`](Self::acquire_within), and [`Error::OtherKind`].
+    /// Those of [`acquire_within`](Self::acquire_within); [`Error::OtherKind`] and
+    /// [`Error::ForeignOwner`] as for [`acquire_as`](Self::acquire_as).
     pub async fn acquire_within_as(
         &self,
         owner: &Owner,
@@ -147,7 +150,8 @@ impl<K: LockKind> Lock<K> {
     /// As [`try_acquire`](Self::try_acquire), for this owner.
     ///
     /// # Errors
-    /// Those of [`try_acquire`](Self::try_acquire), and [`Error::OtherKind`].
+    /// Those of [`try_acquire`](Self::try_acquire); [`Error::OtherKind`] and [`Error::ForeignOwner`] as
+    /// for [`acquire_as`](Self::acquire_as).
     pub async fn try_acquire_as(&self, owner: &Owner) -> Result<Option<Guard<K>>, Error> {
         self.check_owner(owner)?;
         Ok(self.acquirer.try_acquire(owner).await?.map(Guard::new))
@@ -191,12 +195,12 @@ impl<K: LockKind> Lock<K> {
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn remaining(&self) -> Result<Option<Duration>, Error> {
         let reply = self.connection()?.pttl(&self.acquirer.name).await;
-        Ok(
-            match reply.map_err(|failure| failure.into_unavailable("remaining"))? {
-                -2 => None,
-                pttl => Some(u64::try_from(pttl).map_or(Duration::MAX, Duration::from_millis)),
-            },
-        )
+        let pttl = reply.map_err(|failure| failure.into_unavailable("remaining"))?;
+        if pttl == -2 {
+            return Ok(None);
+        }
+        let remaining = u64::try_from(pttl).map_or(Duration::MAX, Duration::from_millis);
+        Ok(Some(remaining))
     }
 
     /// How often `owner` holds the lock, according to the server; 0 if it does not.
@@ -208,9 +212,8 @@ impl<K: LockKind> Lock<K> {
             .connection()?
             .hold_count(&self.acquirer.request(owner))
             .await;
-        Ok(reply
-            .map_err(|failure| failure.into_unavailable("hold count"))?
-            .unwrap_or(0))
+        let count = reply.map_err(|failure| failure.into_unavailable("hold count"))?;
+        Ok(count.unwrap_or(0))
     }
 
     /// Whether any owner holds the lock; of a read-write lock, this side of it.

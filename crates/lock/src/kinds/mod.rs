@@ -1,7 +1,7 @@
 //! The kinds of locks: what callers use.
 //!
-//! - [`lock`]: the calls of all kinds with an owner; [`reentrant`], [`fenced`], [`fair`] and
-//!   [`read_write`] are what differs
+//! - [`lock`]: the calls that all kinds with an owner share; [`reentrant`], [`fenced`], [`fair`] and
+//!   [`read_write`]: what is particular to each
 //! - [`multi`]: several locks, all or none, held as one [`multi_guard`]
 //! - [`setnx`]: `SET NX` without waiting
 

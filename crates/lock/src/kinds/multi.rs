@@ -16,12 +16,15 @@ use crate::waiting::patience::{Patience, Tried, back_off};
 
 /// Several locks that are acquired and released as one. Redisson's `RedissonMultiLock`.
 ///
-/// It holds nothing while it waits: refused by one of its locks, it releases those it has, waits for
-/// that one, and goes on from there. So two multi-locks never deadlock, whatever the order of their
-/// names and whatever else their owners hold. The names are tried in alphabetical order, which lets
-/// most contenders meet at the first of them; where they meet later, a random pause parts them. This
-/// is "try and back off" (as in Howard Hinnant's "Dining Philosophers Rebooted", 2010, for C++'s
-/// `std::lock`). It is not fair: a multi-lock of many busy names may wait long.
+/// It holds none of its locks while it waits. When one of them is refused, it releases those that it
+/// has, waits for the refused one, and tries the others while it holds that one. So two multi-locks
+/// never deadlock, whatever the order of their names. The names are tried in alphabetical order, so
+/// that most contenders meet at the first of them; a random pause after each refusal separates those
+/// that meet later. This is "try and back off" (as in Howard Hinnant's "Dining Philosophers
+/// Rebooted", 2010, for C++'s `std::lock`). It is not fair: a multi-lock of many busy names may wait
+/// for a long time.
+///
+/// What its owner holds besides is kept while it waits, and may still be part of a deadlock.
 ///
 /// To other clients each of its locks is an ordinary [`ReentrantLock`] of its owner.
 ///
@@ -63,7 +66,7 @@ type First = Option<(usize, Guard)>;
 
 enum Round {
     Acquired(MultiGuard),
-    /// Another owner holds the lock of this index; none is held.
+    /// Another owner holds the lock of this index; of the others, none is kept.
     Refused(usize),
 }
 
@@ -113,31 +116,31 @@ impl MultiLock {
     /// Acquire the locks, waiting as long as it takes.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only after
-    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit), until which it goes on
-    /// trying while Redis does not answer.
+    /// As [`try_acquire`](Self::try_acquire), but while Redis does not answer, the call goes on trying:
+    /// it fails with [`Error::Unavailable`] only after
+    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit).
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         self.acquire_as(&self.owner()?).await
     }
 
-    /// Acquire the locks, waiting no longer than `limit`; `None` when others held one or another of them
+    /// Acquire the locks, waiting no longer than `limit`; `None` when they were not all free at once
     /// until then. With a limit of zero this is [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only when the last try was not
-    /// answered: at the limit, or after
-    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit).
+    /// As [`try_acquire`](Self::try_acquire), but [`Error::Unavailable`] only at the limit, or after
+    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit), if the last try was not
+    /// answered.
     pub async fn acquire_within(&self, limit: Duration) -> Result<Option<MultiGuard>, Error> {
         self.acquire_within_as(&self.owner()?, limit).await
     }
 
-    /// Acquire the locks if they are free; `None` if another owner holds one, and then none is held. One
-    /// command for each, one after the other.
+    /// Acquire the locks if all are free; `None` if another owner holds one, and then none is acquired.
+    /// One command for each, one after the other.
     ///
     /// # Errors
-    /// As [`ReentrantLock::try_acquire`], for any of the locks; none is held then, and what a server may
-    /// have granted is released in the background. [`Error::Unavailable`] also when they were granted too
-    /// slowly for the lease.
+    /// As [`ReentrantLock::try_acquire`], for any of the locks. None is acquired then, and what a server
+    /// may have granted is released in the background. [`Error::Unavailable`] also when a lease had ended
+    /// before the last lock was granted.
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
         self.try_acquire_as(&self.owner()?).await
     }
@@ -145,8 +148,8 @@ impl MultiLock {
     /// As [`acquire`](Self::acquire), for this owner, which may hold some of them already.
     ///
     /// # Errors
-    /// Those of [`acquire`](Self::acquire); [`Error::OtherKind`]; [`Error::ForeignOwner`] when the [`Locks`] of
-    /// none of them made the owner.
+    /// Those of [`acquire`](Self::acquire); [`Error::OtherKind`]; [`Error::ForeignOwner`] when the owner
+    /// was made by a [`Locks`] that none of these locks is from.
     pub async fn acquire_as(&self, owner: &Owner) -> Result<MultiGuard, Error> {
         loop {
             if let Some(guard) = self.wait(owner, Duration::MAX).await? {
@@ -158,7 +161,8 @@ impl MultiLock {
     /// As [`acquire_within`](Self::acquire_within), for this owner.
     ///
     /// # Errors
-    /// Those of [`acquire_within`](Self::acquire_within), and [`Error::OtherKind`].
+    /// Those of [`acquire_within`](Self::acquire_within); [`Error::OtherKind`] and
+    /// [`Error::ForeignOwner`] as for [`acquire_as`](Self::acquire_as).
     pub async fn acquire_within_as(
         &self,
         owner: &Owner,
@@ -173,7 +177,8 @@ impl MultiLock {
     /// As [`try_acquire`](Self::try_acquire), for this owner.
     ///
     /// # Errors
-    /// Those of [`try_acquire`](Self::try_acquire), and [`Error::OtherKind`].
+    /// Those of [`try_acquire`](Self::try_acquire); [`Error::OtherKind`] and [`Error::ForeignOwner`] as
+    /// for [`acquire_as`](Self::acquire_as).
     pub async fn try_acquire_as(&self, owner: &Owner) -> Result<Option<MultiGuard>, Error> {
         self.check()?;
         self.check_owner(owner)?;
@@ -183,8 +188,8 @@ impl MultiLock {
         }
     }
 
-    /// Try all; if refused, hold nothing, wait until the one that refused is free, and try the others
-    /// again while holding that one.
+    /// Try all locks. If one is refused, release the others, wait for it, and try the others again while
+    /// holding it.
     async fn wait(&self, owner: &Owner, limit: Duration) -> Result<Option<MultiGuard>, Error> {
         self.check()?;
         self.check_owner(owner)?;
@@ -200,7 +205,7 @@ impl MultiLock {
                     let remaining_wait = patience.end().saturating_duration_since(Instant::now());
                     match self.locks[index].acquire_by(owner, remaining_wait).await {
                         Ok(guard) => first = guard.map(|guard| (index, guard)),
-                        // The next round tries it again, and reports what is the matter.
+                        // The next round tries this lock again, and returns its error.
                         Err(error) => {
                             tracing::debug!(index, %error, "cannot wait for one of several locks");
                         }
@@ -227,7 +232,7 @@ impl MultiLock {
                 continue;
             }
             for released in join_all(guards.into_iter().map(Guard::release)).await {
-                // Goes on in the background unless the server has nothing of ours.
+                // A release that was not answered is repeated in the background.
                 if let Err(error) = released {
                     tracing::debug!(%error, "one of several locks was not released at once");
                 }
@@ -255,7 +260,7 @@ impl MultiLock {
         self.locks.iter().try_for_each(ReentrantLock::check)
     }
 
-    /// One that acquires locks on several servers is of one of them.
+    /// An owner of locks on several servers was made by the [`Locks`] of one of them.
     fn check_owner(&self, owner: &Owner) -> Result<(), Error> {
         let mut checks = self
             .locks
@@ -283,7 +288,7 @@ impl ReentrantLock {
         self.acquirer.name.check()
     }
 
-    /// For an owner that [`MultiLock::check_owner`] has let through.
+    /// Acquire for an owner that [`MultiLock::check_owner`] has accepted; wait unless `limit` is zero.
     async fn acquire_by(&self, owner: &Owner, limit: Duration) -> Result<Option<Guard>, Error> {
         let guard = match limit.is_zero() {
             true => self.acquirer.try_acquire(owner).await?,

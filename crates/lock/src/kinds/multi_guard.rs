@@ -31,7 +31,7 @@ impl MultiGuard {
     /// Once polled, it is finished in the background even if the future is dropped.
     ///
     /// # Errors
-    /// The first of [`Guard::release`]. Every other lock has been released nevertheless; where a server
+    /// The first error of [`Guard::release`]. The other locks are released all the same; where a server
     /// was not reached, the release is repeated in the background.
     pub async fn release(self) -> Result<(), Error> {
         let released = join_all(self.guards.into_iter().map(Guard::release)).await;

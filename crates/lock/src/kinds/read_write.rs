@@ -21,7 +21,7 @@ pub type WriteLock = Lock<Write>;
 /// [`Error::OtherKind`]: two readers that waited to become writers would wait for each other
 /// forever.
 ///
-/// There is no order: while readers come and go, a writer may wait for long.
+/// There is no order: while readers come and go, a writer may wait for a long time.
 ///
 /// # On the wire
 /// The key is the name: a hash with the field `mode` (`read` or `write`) and a hold count for each owner
@@ -72,18 +72,18 @@ impl ReadWriteLock {
 
 impl Guard<Write> {
     /// Acquire the read side for the same owner and release this hold: other readers come in, and no
-    /// writer in between. Of several write holds of one owner, the others remain. It is renewed by the
-    /// watchdog, whatever lease the writer has.
+    /// writer in between. If the owner has several write holds, the others remain. The read hold is
+    /// renewed by the watchdog, whatever lease the writer has.
     ///
     /// # Cancellation
-    /// When the future is dropped, both are released.
+    /// When the future is dropped, both holds are released.
     ///
     /// # Errors
     /// Those of [`Lock::try_acquire`] and of [`Guard::release`]; both are released then.
     /// [`Error::Lost`] when the lock was lost.
     pub async fn downgrade(self) -> Result<Guard<Read>, Error> {
         let lock = ReadLock::new(self.locks().clone(), Name::new(self.name()));
-        // To a writer it is always granted, as long as it is one.
+        // It is always granted to an owner that is still the writer.
         let Some(reading) = lock.try_acquire_as(self.owner()).await? else {
             return Err(Error::Lost(
                 self.hold().lost_reason().unwrap_or(LostReason::Taken),

@@ -1,5 +1,5 @@
-//! The `SET NX` lock: `SET key token NX PX lease`, acquired or not, never renewed. For work that must
-//! be able to outlive the lease, use [`Locks::lock`].
+//! The `SET NX` lock: `SET key token NX PX lease`. It does not wait and is never renewed. For work that
+//! may take longer than the lease, use [`Locks::lock`].
 
 use std::fmt;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::tasks::reconcile::release_until;
 /// A lock by `SET NX` with a fixed lease.
 ///
 /// # On the wire
-/// `SET key token NX PX lease`, with a token of each acquire; a release deletes the key if it has
-/// that token. No message is published. Unlike the other kinds it takes any key, without Redisson's
-/// names; but on a cluster only one that a [`Lock`](crate::Lock) may have. An acquire that was not answered
-/// leaves `redisson_unlock_latch:{key}:<token>` for two minutes, by which a copy of it that comes late does
-/// nothing.
+/// `SET key token NX PX lease`, with a new token for each acquire. A release deletes the key if its
+/// value is that token. No message is published. Any key will do, but on a cluster only one that is
+/// valid as the name of a [`Lock`](crate::Lock). After an acquire that was not answered,
+/// `redisson_unlock_latch:{key}:<token>` exists for two minutes: because of it, a copy of that acquire
+/// that arrives late does nothing.
 ///
 /// # Cancellation
 /// Every future may be dropped at any time. A command that is under way is finished in the
@@ -43,7 +43,7 @@ struct Held {
     locks: Locks,
     acquire: SetNxAcquire,
     since: Instant,
-    /// When the lease has ended for certain.
+    /// Until when the lease lasts at least: counted from before the command was sent.
     ends: Instant,
 }
 
@@ -77,7 +77,7 @@ impl Release for Held {
 }
 
 impl Held {
-    /// `false`: the server says that it is not held.
+    /// `false`: the server says that this acquire does not hold the lock.
     async fn send_release(&self) -> Result<bool, Failure> {
         let connection = &self.locks.shared().connection;
         connection.setnx_release(&self.acquire).await
@@ -94,8 +94,9 @@ impl Held {
         });
     }
 
-    /// Of an acquire without an answer: ends it, and deletes what it may have set. Goes on until that is
-    /// answered, or until no copy can come any more and what one has set has expired.
+    /// After an acquire without an answer: makes sure that a late copy of it has no effect, and deletes
+    /// the key that it may have set. Repeated until that is answered, or until no copy can arrive any
+    /// more and a key that one has set has expired.
     fn end_in_background(self, lease: Duration) {
         let cleanup = self.locks.shared().cleanup.clone();
         cleanup.spawn(async move {
@@ -130,9 +131,9 @@ impl SetNxLock {
     /// re-entry.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer; what it may have granted, or may grant to a copy
-    /// that comes late, is released in the background. [`Error::Rejected`] when it refuses;
-    /// [`Error::Closed`]; on a cluster [`Error::InvalidName`].
+    /// [`Error::Unavailable`] when Redis does not answer; what it may have granted is released in the
+    /// background, and a copy of the command that arrives late acquires nothing. [`Error::Rejected`]
+    /// when it refuses the command; [`Error::Closed`]; on a cluster [`Error::InvalidName`].
     pub async fn try_acquire(&self) -> Result<Option<SetNxGuard>, Error> {
         let started = Instant::now();
         self.locks.ensure_running();
@@ -186,12 +187,13 @@ impl SetNxGuard {
     /// # Errors
     /// [`Error::Lost`] when the lease had ended: the key is gone or another owner's, and was not
     /// changed. [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or did not
-    /// answer: the release is repeated in the background until the lease has ended.
+    /// answer: the release is repeated in the background until the lease has ended. [`Error::Rejected`]
+    /// when Redis refused the command or the login; after a refused login the release is repeated as well.
     pub async fn release(self) -> Result<(), Error> {
         self.0.release().await
     }
 
-    /// Keep the key until its lease ends: for what must not be done again before.
+    /// Keep the key until its lease ends: for work that must not be done again before then.
     pub fn forget(mut self) {
         self.0.disarm();
         self.0.held.count_end();

@@ -38,12 +38,14 @@ pub(crate) struct Hold {
 pub(crate) enum Release {
     /// Report it lost, if nothing has noticed yet that its deadline has passed.
     Lost(LostReason),
-    /// Set the hold count on the server to `depth`; 0 for the last guard. `number` is that of the hold
-    /// that ends, among those of a reader, and `until` when it lasted.
+    /// Set the hold count on the server to `depth`; 0 for the last guard.
     Send {
         depth: u32,
-        number: u32,
-        until: Instant,
+        /// The number of the hold that ends, among those of a reader.
+        hold_number: u32,
+        /// When the lease of the hold that ends would have ended.
+        lease_end: Instant,
+        /// The lease of the holds that remain.
         lease: Duration,
     },
 }
@@ -101,19 +103,19 @@ impl Hold {
 
     /// The hold count after one more acquire, and the lease to ask for: re-entry never shortens a
     /// lease.
-    pub(crate) fn next(&self, lease: Duration, now: Instant) -> (u32, Duration) {
+    pub(crate) fn next_acquire(&self, lease: Duration, now: Instant) -> (u32, Duration) {
         let state = self.state();
         let remaining_lease = state.deadline.saturating_duration_since(now);
-        let shortest_lease = if state.renewed {
+        let minimum_lease = if state.renewed {
             state.lease.max(remaining_lease)
         } else {
             remaining_lease
         };
-        (state.depth + 1, clamp_lease(lease.max(shortest_lease)))
+        (state.depth + 1, clamp_lease(lease.max(minimum_lease)))
     }
 
     /// The server confirmed one more acquire that was sent at `sent`. Returns when the watchdog has
-    /// to check the hold, and the id of the new guard; `None` when it was lost meanwhile.
+    /// to check the hold, and the id of the new guard; `None` when the hold has ended meanwhile.
     pub(crate) fn acquired(
         &self,
         sent: Instant,
@@ -139,7 +141,7 @@ impl Hold {
             state.read_holds.push((guard, until));
         }
         let mut check_at = state.next_check(sent);
-        // The lease of an earlier read hold goes on as it was.
+        // An earlier read hold keeps its own lease, which may end first.
         if state.read_holds.len() > 1 {
             check_at = state
                 .scheduled_check
@@ -156,47 +158,48 @@ impl Hold {
             Phase::Lost(reason) => return Release::Lost(reason),
             // Not reachable while every guard is released once; the answer is right all the same.
             Phase::Released => return Release::Lost(LostReason::Expired),
-            // As `lost` and the watchdog see it.
+            // `lost` and the watchdog report the same at the deadline.
             Phase::Live if now >= state.deadline => {
                 return Release::Lost(state.reason_at_deadline());
             }
             Phase::Live => {}
         }
-        let mut number = state.depth;
-        let mut until = state.deadline;
+        let mut hold_number = state.depth;
+        let mut lease_end = state.deadline;
         state.depth = state.depth.saturating_sub(1);
         if state.depth == 0 {
             state.phase = Phase::Released;
         } else if let Some(index) = state.read_holds.iter().position(|(id, _)| *id == guard) {
             // As the script does it: the last hold takes the number of the one that ends.
-            until = state.read_holds.swap_remove(index).1;
-            number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
-            state.deadline_of_read_holds();
+            lease_end = state.read_holds.swap_remove(index).1;
+            hold_number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
+            state.set_deadline_of_read_holds();
             self.changed.notify_waiters();
         }
         Release::Send {
             depth: state.depth,
-            number,
-            until,
+            hold_number,
+            lease_end,
             lease: state.lease,
         }
     }
 
-    /// Whether the server has ended one of several read holds never became known, and with it which
-    /// lease the others have: count on the shortest.
-    pub(crate) fn read_release_in_doubt(&self, ended: Instant) {
+    /// The release of one of several read holds was not answered, so that it is unknown which of their
+    /// leases remain on the server: count on the shortest. `lease_end` is that of the released hold.
+    pub(crate) fn read_release_in_doubt(&self, lease_end: Instant) {
         let mut state = self.state();
         let shortest = state.read_holds.iter().map(|(_, until)| *until).min();
-        let shortest = shortest.map_or(ended, |shortest| shortest.min(ended));
+        let shortest = shortest.map_or(lease_end, |shortest| shortest.min(lease_end));
         for (_, until) in &mut state.read_holds {
             *until = shortest;
         }
-        state.deadline_of_read_holds();
+        state.set_deadline_of_read_holds();
         drop(state);
         self.changed.notify_waiters();
     }
 
-    /// When the watchdog has to check a hold with a fixed lease, whose deadline may have moved forward.
+    /// When the watchdog has to check a hold with a fixed lease; `None` for one that is renewed or has
+    /// ended.
     pub(crate) fn fixed_deadline(&self) -> Option<Instant> {
         let state = self.state();
         (state.phase == Phase::Live && !state.renewed).then_some(state.deadline)
@@ -251,8 +254,8 @@ impl Hold {
         true
     }
 
-    /// A token that is cancelled when the hold is marked as lost, as the watchdog does at its deadline;
-    /// also with `stop`, which ends the watchdog.
+    /// A token that is cancelled when the hold is marked as lost, which the watchdog does at the deadline,
+    /// or when `stop` is cancelled, which ends the watchdog.
     pub(crate) fn token(&self, stop: &CancellationToken) -> CancellationToken {
         let token = self.token.get_or_init(|| stop.child_token()).clone();
         // It may have been lost before there was a token.
@@ -279,13 +282,14 @@ impl Hold {
         RenewalAction::CheckAt(state.deadline)
     }
 
-    /// The watchdog has to check it at this instant. Returns the one under which it was in the renewal
-    /// schedule.
+    /// Note under which instant the hold is in the renewal schedule now: the watchdog checks it then.
+    /// Returns the instant under which it was there before.
     pub(crate) fn schedule(&self, check_at: Instant) -> Option<Instant> {
         self.state().scheduled_check.replace(check_at)
     }
 
-    /// It is taken out of the renewal schedule. Returns the instant under which it was there.
+    /// Note that the hold is no longer in the renewal schedule. Returns the instant under which it was
+    /// there.
     pub(crate) fn unschedule(&self) -> Option<Instant> {
         self.state().scheduled_check.take()
     }
@@ -323,7 +327,7 @@ impl Hold {
             if let Some(reason) = self.lost_reason() {
                 return reason;
             }
-            // A hold that was released has a deadline too, at which it is not lost.
+            // A released hold is not lost at its deadline.
             let (released, deadline) = {
                 let state = self.state();
                 (state.phase == Phase::Released, state.deadline)

@@ -21,12 +21,12 @@ impl NodeLimits {
         }
     }
 
-    /// Wait, behind those that came before, until this node may be talked to; it may until the permit is
+    /// Wait, behind earlier calls, for permission to send to this node; it lasts until the permit is
     /// dropped.
     pub(crate) async fn permit(&self, node: Option<Address>) -> Option<OwnedSemaphorePermit> {
         let permits = {
             let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-            // A permit, and who waits for one, has a reference.
+            // Each permit has a reference, and so has each call that waits for one.
             nodes.retain(|_, permits| Arc::strong_count(permits) > 1);
             let permits = nodes
                 .entry(node)

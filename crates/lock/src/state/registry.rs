@@ -4,9 +4,9 @@
 //! read-write lock has two. Kinds that share a field (reentrant, fenced, fair, read) share the
 //! entry, so that mixing them for one owner is noticed instead of counted wrongly.
 //!
-//! An entry exists while a guard, an operation or a clean-up refers to it, and it lets one command
-//! per pair be under way at a time: that makes an absolute hold count on the wire right, and keeps a
-//! clean-up from overtaking the acquire it cleans up.
+//! An entry exists while a guard, an operation or a clean-up refers to it. It lets only one command
+//! of its pair be under way at a time. Otherwise an absolute hold count on the wire could be wrong, and
+//! a clean-up could overtake the acquire that it cleans up.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -70,7 +70,7 @@ impl Registry {
             request.owner,
             request.kind != Kind::Write,
         );
-        // Dropped without the lock on the table, which its end takes.
+        // The entry may be dropped here, which locks the table: so the table is not locked any more.
         let entry = self.entries().get(&key)?.upgrade();
         entry?.live()
     }
@@ -101,7 +101,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let mut entries = self.registry.entries();
-        // By now there may be a new one.
+        // By now there may be a new entry for the pair.
         if entries
             .get(&self.key)
             .is_some_and(|entry| entry.strong_count() == 0)

@@ -28,7 +28,7 @@ impl RenewalSchedule {
     /// Insert a hold, to be checked at this instant, or move it to another instant.
     pub(crate) fn insert(&self, hold: &Arc<Hold>, check_at: Instant) {
         let mut table = self.table();
-        // It may have just ended, and its removal may have come before this.
+        // The hold may have just ended, and been removed before this call.
         if !hold.is_live() {
             return;
         }

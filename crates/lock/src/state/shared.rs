@@ -80,7 +80,7 @@ impl Shared {
         format!("{}-{}", self.client_id.simple(), self.next_id())
     }
 
-    /// Owners of other [`Locks`](crate::Locks) are counted there.
+    /// Refuse an owner of another [`Locks`](crate::Locks), where its holds are counted.
     pub(crate) fn check_owner(&self, owner: &Owner) -> Result<(), Error> {
         if owner.is_of(self.client_id) {
             Ok(())
@@ -97,7 +97,8 @@ impl Shared {
         }
     }
 
-    /// Wait until a clean-up may talk to the node of this key; it may until the permit is dropped.
+    /// Wait for permission to send a clean-up to the node of this key; it lasts until the permit is
+    /// dropped.
     pub(crate) async fn cleanup_permit(&self, key: &str) -> Option<OwnedSemaphorePermit> {
         self.cleanups
             .permit(self.connection.redis().serving(key))

@@ -1,7 +1,7 @@
 //! The wake-up registry: which waiters of this process are woken by which channel.
 //!
-//! All waiters of a channel share one subscription, counted: it is made with the first and ended
-//! with the last. One message wakes one waiter, because one release lets one owner in; a woken waiter
+//! All waiters of a channel share one subscription, which begins with the first of them and ends with
+//! the last. One message wakes one waiter, because one release lets one owner in; a woken waiter
 //! that is dropped passes the wake-up on (both are what [`Notify::notify_one`] promises).
 
 use std::collections::{HashMap, HashSet};
@@ -26,7 +26,7 @@ pub(crate) struct Wakeups {
     topics: Mutex<ByChannel>,
     /// Notifies the subscriber that `topics` changed.
     changed: Notify,
-    /// There are no subscriptions at all.
+    /// Whether there are no subscriptions at all.
     polling: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Subscribed {
     /// Not made yet, or its connection was lost.
     Pending,
     Confirmed,
-    /// There is none: the server refuses it, or the configuration does without.
+    /// There is none: the server refuses it, or Pub/Sub is switched off.
     Absent,
 }
 
@@ -56,8 +56,8 @@ pub(crate) struct Subscription {
 pub(crate) struct Wakeup<'a>(Option<&'a Notify>);
 
 /// Subscribe to `channel` and wait until the server has confirmed or refused it: at most a connect
-/// timeout plus a command timeout, and not past the deadline. What is not confirmed by then is tried
-/// again in the background; until it is, waiters have to poll.
+/// timeout plus a command timeout, and not past the deadline. If it is not confirmed by then, it is
+/// tried again in the background, and waiters have to poll until it is.
 pub(crate) async fn subscribe(
     wakeups: &Arc<Wakeups>,
     channel: &Arc<str>,
@@ -125,7 +125,7 @@ impl Wakeups {
         self.topics().keys().cloned().collect()
     }
 
-    /// What is known of the subscriptions to these channels, also for waiters that have joined since.
+    /// Note the state of the subscriptions to these channels, also for waiters that have joined since.
     pub(crate) fn mark<'a>(
         &self,
         channels: impl IntoIterator<Item = &'a Arc<str>>,
@@ -188,8 +188,8 @@ impl Subscription {
         *self.topic.subscribed.borrow() == Subscribed::Confirmed
     }
 
-    /// The next message. Once enabled it misses none, and dropped without being awaited it passes the
-    /// message on.
+    /// The next message. Once enabled, the future misses none; if it is dropped without being awaited, it
+    /// passes the message on.
     pub(crate) fn message(&self) -> Notified<'_> {
         self.topic.message.notified()
     }
@@ -220,7 +220,7 @@ impl Wakeup<'_> {
         Self(None)
     }
 
-    /// The waiter has tried after receiving it.
+    /// The waiter has tried after receiving it: it is not passed on.
     pub(crate) fn mark_used(&mut self) {
         self.0 = None;
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`watchdog`]: renews what is held
 //! - [`subscriber`], [`pubsub`]: the Pub/Sub connections that deliver messages to waiters
-//! - [`reconcile`]: what is done with the server after an outcome that never became known
+//! - [`reconcile`]: releases what the server may have granted, after an unknown outcome
 //! - [`supervise`]: starts a task again that has panicked
 
 pub(crate) mod pubsub;

@@ -35,8 +35,8 @@ impl PubSubConnection {
         })
     }
 
-    /// Subscribe; returns when the server has answered about each channel, with those that the user
-    /// has no right to, and the server's reason.
+    /// Subscribe; returns when the server has answered about each channel. The result is the channels
+    /// that the user has no right to, each with the server's reason.
     pub(crate) async fn subscribe(
         &mut self,
         channels: &[Arc<str>],
@@ -82,7 +82,7 @@ impl PubSubConnection {
 
     /// Unsubscribe; returns when the server has confirmed.
     pub(crate) async fn unsubscribe(&mut self, channels: &[Arc<str>]) -> Result<(), Unusable> {
-        // Without the right to it, a new connection is subscribed to what is left.
+        // Without the right to unsubscribe, a new connection subscribes to the channels that are left.
         self.send_unsubscribes(channels)
             .await
             .map_err(|error| Unusable::Broken(error.to_string()))

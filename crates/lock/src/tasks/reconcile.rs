@@ -13,10 +13,14 @@ use crate::request::LockRequest;
 use crate::state::hold::Hold;
 use crate::state::shared::Shared;
 
-/// Pauses between attempts: the first, and the longest; each is twice as long as the one before.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
+/// The first pause between attempts; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
-/// Repeat `release` until the server has answered, or until `until`. `key` tells on which node it is.
+/// The longest pause between attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Repeat `release`, which is sent to the node of `key`, until the server has answered, or until
+/// `until`.
 pub(crate) async fn release_until<F>(
     shared: &Shared,
     key: &str,
@@ -25,7 +29,7 @@ pub(crate) async fn release_until<F>(
 ) where
     F: Future<Output = Result<bool, Failure>>,
 {
-    let mut pause = PAUSES.0;
+    let mut pause = FIRST_PAUSE;
     while Instant::now() < until {
         {
             let _permit = shared.cleanup_permit(key).await;
@@ -39,7 +43,7 @@ pub(crate) async fn release_until<F>(
             }
         }
         sleep(pause).await;
-        pause = (pause * 2).min(PAUSES.1);
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -66,8 +70,8 @@ pub(crate) fn end_lost_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: Lost
 
 /// Release the lock on the server unless this process holds it.
 ///
-/// For outcomes that never became known. Goes on until the server has answered, or until the lease
-/// must have ended anyway and what was sent can no longer arrive.
+/// For unknown outcomes. Goes on until the server has answered, or until the lease must have ended
+/// anyway and the unanswered commands can no longer arrive.
 pub(crate) fn reconcile(
     shared: &Arc<Shared>,
     request: &LockRequest,
@@ -84,7 +88,7 @@ pub(crate) fn release_unless_held(
     request: &LockRequest,
     until: Instant,
 ) -> impl Future<Output = ()> + Send + 'static {
-    // Entered before the caller leaves it: the entry knows the generation.
+    // The caller still has the entry, so this is the same one: it knows the generation.
     let entry = shared.registry.enter(request);
     let shared = shared.clone();
     let request = request.clone();
@@ -94,7 +98,7 @@ pub(crate) fn release_unless_held(
         let entry = &entry;
         release_until(shared, request.name.key(), until, || async move {
             let _command = entry.command_lock.lock().await;
-            // Waiting for other commands of this owner may have taken so long that nothing is left.
+            // Other commands of this owner may have acquired the lock, or have taken until after `until`.
             if entry.live().is_some() || Instant::now() >= until {
                 return Ok(true);
             }

@@ -29,12 +29,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How often a subscription that the server refused is tried again: rights may be granted.
 const TRY_REFUSED_AGAIN: Duration = Duration::from_secs(10);
 
-/// Up to this many channels, each change is acted upon at once. With more, the changes of a short pause are
-/// taken together: every assignment looks at all channels, so that one for each change would cost the square of
-/// their number.
+/// Up to this many channels, the channels are assigned again at each change. With more, the changes of a
+/// short pause are taken together: every assignment looks at all channels, so one for each change would
+/// cost the square of their number.
 const FEW_CHANNELS: usize = 256;
 
-/// How long that pause is for each channel that there is.
+/// The length of that pause for each channel.
 const PAUSE_PER_CHANNEL: Duration = Duration::from_micros(4);
 
 /// The subscriptions on one node.
@@ -133,8 +133,8 @@ fn send_to_nodes(
     new_nodes
 }
 
-/// Wait until the channels change. If there are many, wait for a pause more, so that what changes in it is
-/// taken together.
+/// Wait until the channels change. If there are many, pause as well, so that the changes in the pause
+/// are taken together.
 async fn channels_changed(wakeups: &Wakeups, channel_count: usize) {
     wakeups.changed().await;
     if channel_count > FEW_CHANNELS {

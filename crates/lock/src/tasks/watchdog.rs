@@ -1,8 +1,8 @@
 //! The watchdog: one task that renews all held locks of a process and reports those that are lost.
 //!
-//! Whatever is due is sent together over the multiplexed connection, each renewal with a time limit
-//! of its own, so that a key that fails or a slow answer delays no other. Each node of a cluster has
-//! its own limit of renewals under way and its own queue, so that one that hangs delays none on the
+//! All renewals that are due are sent together over the multiplexed connection. Each has a time limit
+//! of its own, so that a failure or a slow answer delays no other renewal. Each node of a cluster has
+//! its own limit of renewals under way and its own queue: a node that hangs delays no renewal on the
 //! others, however many holds it has. A failed renewal is repeated until the deadline of its hold.
 
 use std::sync::Arc;
@@ -25,13 +25,18 @@ const MAX_CONCURRENT: usize = 512;
 /// How many holds that are due are taken out of the schedule at once, while it is locked.
 const BATCH: usize = 512;
 
-/// A hold, when its renewal was sent, and the reply.
-type Renewed = (Arc<Hold>, (Instant, Duration), Result<RenewReply, Failure>);
+/// A renewal that was sent, and its result.
+struct Renewal {
+    hold: Arc<Hold>,
+    sent: Instant,
+    lease: Duration,
+    reply: Result<RenewReply, Failure>,
+}
 
 /// Renew until the tasks have to end.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let schedule = &shared.renewals;
-    let mut renewals: JoinSet<Option<Renewed>> = JoinSet::new();
+    let mut renewals: JoinSet<Option<Renewal>> = JoinSet::new();
     let limits = Arc::new(NodeLimits::new(MAX_CONCURRENT));
     loop {
         let now = Instant::now();
@@ -52,9 +57,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         tokio::select! {
             Some(end) = renewals.join_next(), if !renewals.is_empty() => match end {
-                // It has ended while others were renewed.
+                // The hold ended before it was its turn.
                 Ok(None) => {}
-                Ok(Some(renewed)) => apply(&shared, renewed),
+                Ok(Some(renewal)) => apply(&shared, renewal),
                 Err(error) => tracing::error!(%error, "a lock renewal ended early"),
             },
             () = sleep_until_check(next_check) => {}
@@ -72,13 +77,13 @@ async fn sleep_until_check(next_check: Option<Instant>) {
     }
 }
 
-/// Renew a hold when its node may be talked to, unless it has ended by then, or its deadline has passed,
-/// which the schedule reports.
+/// Wait for a permit of the hold's node, then renew the hold. `None` if by then it has ended, or its
+/// deadline has passed, which the next check reports.
 async fn renew(
     connection: &CommandConnection,
     limits: &NodeLimits,
     hold: Arc<Hold>,
-) -> Option<Renewed> {
+) -> Option<Renewal> {
     let node = connection.redis().serving(hold.request.name.key());
     let _permit = limits.permit(node).await;
     let sent = Instant::now();
@@ -90,10 +95,21 @@ async fn renew(
     let reply = connection
         .renew(&hold.request, lease, timeout, remaining_lease)
         .await;
-    Some((hold, (sent, lease), reply))
+    Some(Renewal {
+        hold,
+        sent,
+        lease,
+        reply,
+    })
 }
 
-fn apply(shared: &Arc<Shared>, (hold, (sent, lease), reply): Renewed) {
+fn apply(shared: &Arc<Shared>, renewal: Renewal) {
+    let Renewal {
+        hold,
+        sent,
+        lease,
+        reply,
+    } = renewal;
     let counters = shared.counters.for_kind(hold.request.kind);
     let check_at = match reply {
         Ok(RenewReply::Renewed) => {

@@ -34,13 +34,15 @@ pub(crate) struct Acquirer {
     pub(crate) lease: Option<Duration>,
 }
 
+/// A try that failed.
 struct Failed {
     error: Error,
     in_doubt: Option<Armed<InDoubt>>,
 }
 
 impl Failed {
-    /// A try that was sent and failed, of which `in_doubt` may have been granted if its outcome is unknown.
+    /// A try that failed after its command was sent. If the outcome is unknown, the server may have
+    /// granted `in_doubt`.
     fn after_sending(failure: Failure, in_doubt: InDoubt) -> Self {
         let is_unknown = matches!(failure, Failure::Unknown(_));
         Self {
@@ -59,12 +61,12 @@ impl From<Error> for Failed {
     }
 }
 
-/// A try without an answer: what the server may have granted.
+/// What the server may have granted to a try without an answer.
 #[derive(Clone)]
 struct InDoubt {
     locks: Locks,
     request: LockRequest,
-    /// Until when it may be granted.
+    /// When a lease that was granted before the failure has ended.
     until: Instant,
     /// Keeps the entry, which knows the generation.
     _entry: Arc<Entry>,
@@ -116,7 +118,7 @@ impl Acquirer {
     ) -> Result<Option<RawGuard>, Error> {
         let shared = self.locks.shared();
         let started = Instant::now();
-        // Dropped after the wait, whose clean-ups are queued by then.
+        // Dropped after the wait, when the clean-ups of the wait are queued.
         let _waiter = shared.waiters.token();
         let result = tokio::select! {
             biased;
@@ -143,18 +145,19 @@ impl Acquirer {
         let deadline = patience.deadline();
         let in_doubt = Mutex::new(None);
         let attempt = || async {
-            // At the deadline the ticket is void, whether or not the queue has been told that it has left.
+            // At the deadline the place in the queue is void, even if the server is not told that the waiter
+            // has left.
             let remaining_wait = deadline.saturating_duration_since(Instant::now());
             let queue_timeout = lease.min(remaining_wait).max(Duration::from_millis(1));
             let queue_timeout = ticket.is_some().then_some(queue_timeout);
-            self.next(request, queue_timeout, &in_doubt).await
+            self.attempt_again(request, queue_timeout, &in_doubt).await
         };
         waiter.wait(patience, || request.channel(), attempt).await
     }
 
-    /// One try of a waiting call. What the server may have granted in tries without an answer is not
-    /// released while it goes on, since the next try finds it.
-    async fn next(
+    /// One try of a waiting call. What the server may have granted to an earlier try without an answer is
+    /// kept in `in_doubt`, and not released while the call goes on: the next try of the owner finds it.
+    async fn attempt_again(
         &self,
         request: &LockRequest,
         queue_timeout: Option<Duration>,
@@ -168,7 +171,8 @@ impl Acquirer {
             }) => return Err(error),
             Err(Failed { error, in_doubt }) => (Err(error), in_doubt),
         };
-        // A later try has raised the generation, so that its own answer is the only one that counts.
+        // This try has raised the generation. Only its own answer counts, and an earlier try has nothing
+        // left to release.
         let mut in_doubt = in_doubt.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut decided) = std::mem::replace(&mut *in_doubt, now_in_doubt) {
             decided.disarm();
@@ -220,7 +224,7 @@ async fn attempt(
         let current = entry.live();
         check_kind(&locks, &request, current.as_deref())?;
         let (depth, lease) = match &current {
-            Some(hold) => hold.next(wanted_lease, Instant::now()),
+            Some(hold) => hold.next_acquire(wanted_lease, Instant::now()),
             None => (1, wanted_lease),
         };
         let reply = shared
@@ -234,7 +238,7 @@ async fn attempt(
                 end_lost_hold(&shared, &hold, reason_of_refusal(pttl));
                 continue;
             }
-            // This future was not polled for so long that the lease is over before it began.
+            // This future was not polled for so long that the lease has ended already.
             (Ok(Try::Acquired(_)), _) if Instant::now() >= sent + lease => {
                 Failure::Unknown("the answer was read after the lease had ended".into())
             }
@@ -264,7 +268,7 @@ async fn attempt(
     }
 }
 
-/// A new hold, entered as that of its owner and counted.
+/// Create the owner's hold, enter it in `entry`, and count it.
 fn begin_hold(
     shared: &Shared,
     entry: &Entry,
@@ -300,12 +304,16 @@ fn check_kind(locks: &Locks, request: &LockRequest, current: Option<&Hold>) -> R
     }
 }
 
-/// The kind as which the owner holds this lock, if that rules out acquiring it as requested.
+/// The kind as which the owner holds this lock, if it then may not acquire it as requested.
 fn conflicting_kind(locks: &Locks, request: &LockRequest, current: Option<&Hold>) -> Option<Kind> {
     if let Some(hold) = current {
-        return Some(hold.request.kind).filter(|held| *held != request.kind);
+        let held_kind = hold.request.kind;
+        return (held_kind != request.kind).then_some(held_kind);
     }
     let held_kind = locks.shared().registry.other_side(request)?.request.kind;
     // A writer may read as well, and go on reading after it has stopped writing. Not the reverse.
-    (!(request.kind == Kind::Read && held_kind == Kind::Write)).then_some(held_kind)
+    if held_kind == Kind::Write && request.kind == Kind::Read {
+        return None;
+    }
+    Some(held_kind)
 }

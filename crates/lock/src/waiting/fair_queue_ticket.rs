@@ -32,11 +32,11 @@ impl FairQueueTicket {
 
 impl Drop for FairQueueTicket {
     fn drop(&mut self) {
-        // An owner that has acquired the lock has left the queue by that.
+        // An owner that has acquired the lock has thereby left the queue.
         if self.entry.queued.fetch_sub(1, Ordering::Relaxed) > 1 || self.entry.live().is_some() {
             return;
         }
-        // After that, other waiters remove this one as dead.
+        // After a lease, other waiters remove this one as dead.
         let until = Instant::now() + self.shared.config.lease;
         self.shared
             .cleanup

@@ -1,8 +1,8 @@
 //! Waiting for a lock: subscribe, try, sleep until a message or a timeout, try again.
 //!
-//! - [`wait`]: the wait loop; [`acquirer`]: what locks do in it
+//! - [`wait`]: the wait loop; [`acquirer`]: the tries that it makes
 //! - [`fair_queue_ticket`]: membership in the queue of a fair lock
-//! - [`patience`]: how long one call waits, also for Redis, and its random pauses
+//! - [`patience`]: how long one call goes on waiting, also through an outage, and its random pauses
 
 pub(crate) mod acquirer;
 pub(crate) mod fair_queue_ticket;

@@ -1,5 +1,5 @@
-//! For how long a waiting call goes on: to its own limit, and through no longer an outage than
-//! configured; and the random pauses between its tries.
+//! How long a waiting call goes on: until its own limit, and through an outage no longer than
+//! configured. Also the random pauses between its tries.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const MAX_OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Patience {
     deadline: Instant,
     longest_outage: Duration,
-    /// Whether a try was answered.
+    /// Whether any try was answered.
     answered: bool,
     /// The tries in a row that were not answered.
     outage: Option<Outage>,
@@ -34,7 +34,8 @@ pub(crate) enum Tried<T> {
 }
 
 impl Patience {
-    /// That of a call that starts now. Its limit is cut to a year: a call without one then waits anew.
+    /// For a call that starts now. The limit is cut to a year; a call without a limit then starts a new
+    /// wait.
     pub(crate) fn new(config: &LockConfig, limit: Duration) -> Self {
         let deadline = Instant::now() + limit.min(LONGEST);
         let longest_outage = config.outage_limit.unwrap_or(LONGEST);
@@ -91,7 +92,7 @@ impl Patience {
             }
             Ok(Err(error)) if !error.is_retryable() => return Err(error),
             Ok(Err(error)) => error,
-            // Cut short, it says nothing: the answer before counts.
+            // The limit cut this try short, which says nothing about Redis: the answer before it counts.
             Err(_) if self.answered && self.outage.is_none() && self.is_over() => {
                 return Ok(Tried::Unanswered(Duration::ZERO));
             }

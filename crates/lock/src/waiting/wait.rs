@@ -1,5 +1,5 @@
-//! The wait loop: try, subscribe, try again, sleep until a message or until it
-//! may be free without one, repeat.
+//! The wait loop: try, subscribe, try again, sleep until a message comes or the lock may be free
+//! without one, repeat.
 
 use std::future::Future;
 use std::pin::pin;
@@ -23,13 +23,13 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Wait until a try succeeds; `None` when none did within the limit. The second try closes the gap
-    /// before the subscription; from then on each try is made with the next message already awaited, so
-    /// that none is missed between a try and the sleep. Without a subscription it polls. A try that
-    /// Redis does not answer is repeated.
+    /// Wait until a try succeeds; `None` when none did within the limit. The second try covers a release
+    /// between the first try and the subscription. From then on the next message is already awaited when
+    /// a try is made, so that none is missed between the try and the sleep. Without a subscription it
+    /// polls. A try that Redis does not answer is repeated.
     ///
-    /// It sleeps no longer than a third of the configured lease, whatever is left of the holder's: a message
-    /// can be lost with the client that should send it, and a key vanish without one.
+    /// It sleeps no longer than a third of the configured lease, whatever is left of the holder's: the
+    /// client that should send the message may have died, and a key can vanish without a message.
     ///
     /// # Errors
     /// Those of `attempt`; [`Error::Unavailable`] as in [`Patience`].
@@ -62,7 +62,7 @@ impl Waiter<'_> {
                     wakeup.mark_used();
                     u64::try_from(free_in).map_or(longest_sleep, Duration::from_millis)
                 }
-                // It keeps its wake-up, if it has one, for the next try.
+                // The wake-up, if there is one, is kept for the next try.
                 Tried::Unanswered(pause) => pause,
             };
             let mut longest = longest_sleep;

@@ -1,4 +1,4 @@
-//! What shortens a call site: work under a lock in one call, a lease that is extended, a URL that is enough.
+//! Calls that keep a caller's code short: `with`, `extend`, a URL to connect by. And owners of other `Locks`.
 
 use std::time::Duration;
 
@@ -38,9 +38,9 @@ async fn with_runs_the_work_under_the_lock_and_releases_it() {
     assert_eq!(lost, Err(Error::Lost(LostReason::Expired)));
 }
 
-/// The server refuses the release of a lock that was lost behind the work's back.
+/// The lock is lost while the work runs, and nothing notices that before the release.
 #[tokio::test]
-async fn with_is_lost_where_the_release_says_so() {
+async fn with_reports_a_loss_that_only_the_release_notices() {
     let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let lock = locks.lock("lock:with");
     let lost = lock
@@ -91,7 +91,8 @@ async fn a_url_is_enough_to_connect() {
     fails_as!(Locks::connect("127.0.0.1:6379", config).await, Rejected);
 }
 
-/// It would count the holds anew, and release the first of them with the last of its own.
+/// Other locks would count the owner's holds from one again, and their last release would also free the
+/// first locks' hold.
 #[tokio::test]
 async fn an_owner_of_other_locks_acquires_nothing() {
     let (_server, _, [locks, foreign_locks]) = start(LONG_LEASE).await;

@@ -69,7 +69,7 @@ async fn the_rights_in_the_readme_are_enough() {
     assert!(connections_of(&mut server.conn().await, "app").await >= 1);
 }
 
-/// Locks of the user `app`, with whom every kind works, and who is refused nothing.
+/// Locks of the user `app`. Checks that every kind of lock works, and that the user is refused nothing.
 pub(super) async fn every_kind_as_app(server: Server) -> Locks {
     let app = server.with_login(Some("app"), "secret").unwrap();
     let locks = connected(app, LockConfig::default().with_lease(LEASE))

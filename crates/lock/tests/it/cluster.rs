@@ -9,7 +9,8 @@ use super::{LONG_LEASE, connected, eventually, nothing_left, query, soon, wait_f
 use testkit::proxy::Proxy;
 use testkit::redis_cluster::RedisCluster;
 
-/// Proxies that the nodes announce as their addresses from now on; and the URL that leads through them.
+/// Starts proxies that the nodes announce as their own addresses from now on. Returns them with a URL that
+/// leads through them.
 pub(super) async fn behind_proxies(cluster: &RedisCluster) -> (Vec<Proxy>, String) {
     let mut proxies = Vec::new();
     for node in &cluster.nodes {
@@ -145,7 +146,7 @@ async fn commands_and_subscriptions_follow_a_moving_slot() {
     let holder_locks = connect(&cluster).await;
     let waiter_locks = connect(&cluster).await;
     let (name, slot) = cluster.name_on(0).await;
-    // Another lock of the same slot, that does not exist while the slot moves.
+    // Another lock of the same slot, whose key does not exist while the slot moves.
     let neighbour = format!("neighbour:{{{name}}}");
     let guard = holder_locks.lock(&name).acquire().await.unwrap();
     let waiting = waiter(&cluster, 0, &waiter_locks, &name).await;

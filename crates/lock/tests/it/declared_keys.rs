@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// The arguments of the calls of a script that are its keys.
+/// The keys that a script uses: the first argument of each call, except TIME, which has none.
 fn keys(script: &str) -> impl Iterator<Item = &str> {
     let calls = script.split("redis.call('").skip(1);
     calls.filter_map(|call| {
@@ -13,7 +13,7 @@ fn keys(script: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Of a reader each hold has a key, whose number is known on the server alone.
+/// Each hold of a reader has a key of its own, and only the server knows how many there are.
 #[test]
 fn every_key_is_declared_but_those_of_readers_holds() {
     let mut scripts = 0;

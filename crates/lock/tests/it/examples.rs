@@ -1,4 +1,4 @@
-//! Every example, run against a server of its own. An example fails when what it shows is not so.
+//! Every example, run against a server of its own. An example checks what it shows, and fails otherwise.
 
 use super::soon;
 use testkit::redis_server::RedisServer;

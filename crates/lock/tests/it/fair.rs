@@ -230,8 +230,8 @@ async fn a_queued_waiter_is_not_overtaken() {
     })
     .await;
 
-    // The other client's waiter acquires and releases, as Redisson does. Of both together this is what is left: it has left
-    // the queue, the timeout of the waiter behind it is one position less, and that waiter is notified.
+    // The other client's waiter acquires and releases, as Redisson does. Together, the two have this effect: it has left the
+    // queue, the timeout of the waiter behind it is one position less, and that waiter is notified.
     printer.join_as(owner).await;
     let mut release = redis::pipe();
     release.atomic().lpop(QUEUE, None).zrem(TIMES, "another:1");

@@ -1,5 +1,5 @@
-//! A node of a cluster that hangs delays no clean-ups on the others, however many holds it has. Of renewals
-//! `slow::hung_shard` shows it.
+//! A node of a cluster that hangs delays no clean-ups on the others, however many holds it has. For renewals
+//! see `slow::hung_shard`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use redisson_lock::{Error, Guard, LockConfig, Locks, Server};
 use super::{connected, eventually, query, wait_for};
 use testkit::redis_cluster::RedisCluster;
 
-/// Acquires so many locks with this hash tag.
+/// Acquires `count` locks with this hash tag.
 pub async fn acquire(locks: &Locks, tag: &str, count: usize) -> Vec<Guard> {
     let owner = locks.owner();
     let guards = stream::iter(0..count).map(async |number| {
@@ -20,8 +20,8 @@ pub async fn acquire(locks: &Locks, tag: &str, count: usize) -> Vec<Guard> {
     guards.buffer_unordered(200).collect().await
 }
 
-/// A waiter of a fair lock whose future is dropped leaves the queue by a clean-up, and so does what a
-/// node may have granted that did not answer.
+/// A waiter of a fair lock whose future is dropped leaves the queue by a clean-up. What a node that did not
+/// answer may have granted is released by one, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_shard_delays_no_clean_up_on_the_others() {
     const TRIES: usize = 2000;
@@ -43,7 +43,7 @@ async fn a_hung_shard_delays_no_clean_up_on_the_others() {
     })
     .await;
 
-    // Connected, with the script.
+    // Connects to the node, and loads the script.
     acquire(&locks, &hanging, 1).await;
     cluster.nodes[0].pause();
     let tries = (0..TRIES).map(async |number| {

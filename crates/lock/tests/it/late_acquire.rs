@@ -15,7 +15,7 @@ use testkit::redis_server::RedisServer;
 /// The proxy keeps requests with the word `late` in them.
 const KEY: &str = "setnx:late";
 
-/// As of the README's job that is done once a day.
+/// As in the README's recipe for a job that is done once a day.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// The acquire is sent again on a new connection and answered; the first copy comes afterwards.
@@ -118,8 +118,8 @@ async fn given_up_holds_nothing<K: LockKind>(
     assert!(keys.is_empty(), "{lock:?} is held: {keys:?}");
 }
 
-/// No sending is answered in time, and the call fails; its clean-up is over when the acquire comes. That goes on for longer
-/// than the lease, as the acquire may come after it.
+/// No sending is answered in time, and the call fails. Its clean-up is over when the acquire arrives. The
+/// clean-up goes on for longer than the lease, because the acquire may arrive after the lease.
 #[tokio::test]
 async fn an_acquire_that_was_given_up_holds_nothing() {
     let (servers, proxy, locks) = behind_sentinel().await;
@@ -148,7 +148,8 @@ async fn an_acquire_that_was_given_up_holds_nothing() {
     }
 }
 
-/// Only Redis can make it late: what raises a generation is sent again until it is answered.
+/// The command that raises a generation is sent again until it is answered, so a copy of it may arrive
+/// late. This test sends it late itself.
 #[tokio::test]
 async fn a_generation_that_is_raised_late_is_not_lowered() {
     const RAISE: &str = include_str!("../../lua/raise_generation.lua");

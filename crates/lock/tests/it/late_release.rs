@@ -55,13 +55,13 @@ async fn a_release_that_timed_out_spares_the_next_hold() {
 /// Locks on a master that Sentinel monitors, through a proxy.
 pub(super) async fn behind_sentinel() -> ([RedisServer; 2], Proxy, Locks) {
     let (servers, proxy, through) = monitored().await;
-    // That of the releases; all else has to be answered within it.
+    // The releases end at this timeout; everything else has to be answered within it.
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(3));
     let locks = connected(through, config).await.unwrap();
     (servers, proxy, locks)
 }
 
-/// A master, its sentinel, and a proxy that is the master to the sentinel.
+/// A master, its sentinel, and a proxy that the sentinel takes for the master.
 pub(super) async fn monitored() -> ([RedisServer; 2], Proxy, Server) {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await.unwrap();

@@ -82,7 +82,7 @@ async fn a_release_after_the_deadline_says_lost_and_gives_the_key_back() {
     nothing_left(&server, &[&locks]).await;
 }
 
-/// Both ways to end the work under a lock that is lost: its future, and tasks that watch a token.
+/// Both ways to end the work under a lock that is lost: its future is dropped, or a task watches a token.
 #[tokio::test]
 async fn work_under_a_lock_ends_when_the_lock_is_lost() {
     let (_server, mut raw, [locks]) = start(LEASE).await;
@@ -110,10 +110,9 @@ async fn work_under_a_lock_ends_when_the_lock_is_lost() {
     // A token of a lock that is lost already, and one after a shutdown, when nothing is renewed.
     assert!(guard.token().is_cancelled());
     let released = lock.acquire().await.unwrap();
-    let next = lock;
     let token = released.token();
     released.release().await.unwrap();
-    let guard = next.acquire().await.unwrap();
+    let guard = lock.acquire().await.unwrap();
     assert!(!token.is_cancelled(), "that hold was not lost");
     let token = guard.token();
     locks.shutdown().await;

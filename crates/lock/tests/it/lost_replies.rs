@@ -141,7 +141,7 @@ async fn a_late_reply_does_not_extend_valid_for() {
             renewed
         })
         .await;
-        // Of the renewed lease 400 ms pass before the reply comes.
+        // 400 ms of the renewed lease pass before the reply comes.
         let lease_when_answered = lease - Duration::from_millis(400);
         eventually("time passes", async || {
             checked_lease(&mut raw).await < lease_when_answered

@@ -63,8 +63,8 @@ const LEASE: Duration = Duration::from_secs(2);
 /// Time limit for a condition to become true.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// So long that within [`TIMEOUT`] nothing happens by a timer: what a waiter acquires, or a holder loses, it
-/// was told of.
+/// So long that no timer ends within [`TIMEOUT`]: a waiter that acquires, or a holder that loses its lock,
+/// was told so.
 const LONG_LEASE: Duration = Duration::from_secs(120);
 
 /// No test takes so long: what still waits then fails with [`Error::Closed`](redisson_lock::Error::Closed).
@@ -86,7 +86,7 @@ async fn connected(
     Ok(locks)
 }
 
-/// Starts a server; with a connection to it, and the locks of so many processes.
+/// Starts a server. Returns it with a connection to it, and with the locks of `N` processes.
 async fn start<const N: usize>(
     lease: Duration,
 ) -> (RedisServer, MultiplexedConnection, [Locks; N]) {
@@ -129,7 +129,7 @@ async fn messages(server: &RedisServer, channels: &str) -> PubSubStream {
     pubsub.into_on_message()
 }
 
-/// The next of them.
+/// The text of the next message.
 async fn next_message(messages: &mut PubSubStream) -> String {
     let message = soon("a message", messages.next())
         .await

@@ -56,7 +56,7 @@ async fn all_locks_are_acquired_or_none() {
     nothing_left(&server, &[&locks]).await;
 }
 
-/// Acquires and releases the lock so many times; nobody else holds it meanwhile.
+/// Acquires and releases the lock `rounds` times, and checks that nobody else holds it meanwhile.
 fn turns(
     rounds: u32,
     lock: MultiLock,
@@ -88,7 +88,7 @@ async fn opposite_orders_never_deadlock() {
     ] {
         tasks.spawn(turns(ROUNDS, locks.multi(names), &held));
     }
-    // And one task that acquires them one by one, in the opposite of the multi-lock's sorted order.
+    // One task acquires them one by one, in the reverse of the multi-lock's sorted order.
     tasks.spawn({
         let locks = second_locks.clone();
         let held = held.clone();

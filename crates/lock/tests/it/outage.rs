@@ -149,7 +149,7 @@ fn a_guard_dropped_outside_a_runtime_releases_the_lock() {
     runtime.block_on(nothing_left(&server, &[&locks]));
 }
 
-/// As a `static` among tests does, each of which has a runtime of its own.
+/// As with a `static` that tests share, each of which has a runtime of its own.
 #[test]
 fn locks_that_outlive_their_runtime_go_on_with_the_next() {
     let runtime = || {
@@ -179,7 +179,7 @@ fn locks_that_outlive_their_runtime_go_on_with_the_next() {
         drop((guard, held));
         nothing_left(&server, &[&locks]).await;
     });
-    // A guard alone wakes them, too.
+    // A guard that is dropped starts the background tasks again, too.
     let third = runtime();
     let guard = third.block_on(locks.lock(NAME).acquire()).unwrap();
     drop(third);
@@ -193,7 +193,7 @@ fn locks_that_outlive_their_runtime_go_on_with_the_next() {
 async fn a_guard_outlives_its_locks_handle() {
     let server = RedisServer::start().await;
     let config = LockConfig::default().with_lease(LEASE);
-    // Not by the fixture, which keeps a handle.
+    // Not by `connected`, which keeps a handle.
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let guard = locks.lock(NAME).acquire().await.unwrap();
     drop(locks);

@@ -55,7 +55,7 @@ async fn waiters_poll_at_their_interval() {
     assert_eq!(polling_locks.usage(), LockUsage::default());
 }
 
-/// Those who do subscribe, as Redisson's clients, are woken.
+/// Clients that do subscribe, such as Redisson's, are woken.
 #[tokio::test]
 async fn releases_are_published_all_the_same() {
     let server = RedisServer::start().await;
@@ -79,7 +79,7 @@ async fn releases_are_published_all_the_same() {
         .unwrap();
 }
 
-/// As some proxies and servers that are compatible with Redis are.
+/// As with some proxies, and some servers that are compatible with Redis.
 #[tokio::test]
 async fn waiters_poll_where_there_is_no_resp3() {
     let arguments = ["--rename-command", "HELLO", ""]
@@ -106,7 +106,7 @@ async fn waiters_poll_where_there_is_no_resp3() {
         calls_of(&mut raw, "evalsha").await >= polls + 20
     })
     .await;
-    // Every ten seconds it may.
+    // It may connect again every ten seconds.
     let most_connections = before + refused.elapsed().as_secs() / 10;
     assert!(
         connections(&mut raw).await <= most_connections,

@@ -101,7 +101,7 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     third.release().await.unwrap();
     let (key, _) = expiries(&mut raw, &owner).await;
     assert!((50_000..=60_000).contains(&key), "{key} ms for the lock");
-    // Shorter than what is left, it changes nothing.
+    // An extension that is shorter than what is left changes nothing.
     inner.extend(Duration::from_secs(1)).await.unwrap();
     outer.release().await.unwrap();
     let (key, hold) = expiries(&mut raw, &owner).await;
@@ -119,7 +119,7 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     nothing_left(&server, &[&locks]).await;
 }
 
-/// Where the release was not executed, the hold that is left may have the lease of the one that ended.
+/// If the server has not executed the release, the hold that is left may have the lease of the released one.
 #[tokio::test]
 async fn a_read_hold_beside_one_whose_release_is_not_answered_counts_on_the_shorter_lease() {
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(1));
@@ -147,7 +147,7 @@ async fn a_read_hold_beside_one_whose_release_is_not_answered_counts_on_the_shor
     nothing_left(&server, &[&locks]).await;
 }
 
-/// One of them has less left than the other: that is no loss.
+/// One hold has less of its lease left than the other: that is no loss.
 #[tokio::test]
 async fn every_hold_of_a_reader_is_renewed_and_the_longest_counts() {
     let (server, mut raw, [locks]) = start(Duration::from_secs(6)).await;
@@ -174,7 +174,8 @@ async fn every_hold_of_a_reader_is_renewed_and_the_longest_counts() {
     nothing_left(&server, &[&locks]).await;
 }
 
-/// A hold is due a third of its lease after its acquire, and no later for another one that begins meanwhile.
+/// A hold is renewed a third of its lease after its acquire. Another hold that begins meanwhile does not
+/// postpone that.
 #[tokio::test]
 async fn a_reader_that_reenters_all_the_time_is_renewed() {
     let lease = Duration::from_secs(3);

@@ -33,18 +33,16 @@ async fn a_release_after_the_lease_leaves_the_next_owner_alone() {
     let (server, mut raw, [locks]) = start(LEASE).await;
     let short = locks.setnx(KEY, Duration::from_millis(100));
     let late = short.try_acquire().await.unwrap().unwrap();
-    let later = {
-        eventually("the lease ends", async || {
-            !raw.exists::<_, bool>(KEY).await.unwrap()
-        })
-        .await;
-        locks
-            .setnx(KEY, Duration::from_secs(60))
-            .try_acquire()
-            .await
-            .unwrap()
-            .unwrap()
-    };
+    eventually("the lease ends", async || {
+        !raw.exists::<_, bool>(KEY).await.unwrap()
+    })
+    .await;
+    let later = locks
+        .setnx(KEY, Duration::from_secs(60))
+        .try_acquire()
+        .await
+        .unwrap()
+        .unwrap();
     let token: String = raw.get(KEY).await.unwrap();
     assert_eq!(late.valid_for(), Duration::ZERO);
     assert_eq!(late.release().await, Err(Error::Lost(LostReason::Expired)));

@@ -45,7 +45,7 @@ pub(super) async fn connections_of(raw: &mut MultiplexedConnection, user: &str) 
         .count()
 }
 
-/// Waiting could not help: it would never end.
+/// A call that waited for a better answer would never end.
 #[tokio::test]
 async fn a_refused_login_ends_every_call() {
     let server = RedisServer::start().await;
@@ -63,7 +63,7 @@ async fn a_refused_login_ends_every_call() {
     assert!(rejected(&error), "{error:?}");
 }
 
-/// As while a password is changed on the server first.
+/// As when a password is changed, first on the server and then in the clients.
 #[tokio::test]
 async fn a_login_that_was_refused_is_tried_again() {
     let server = RedisServer::start().await;

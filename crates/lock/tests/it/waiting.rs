@@ -76,8 +76,8 @@ async fn a_waiter_wakes_when_a_lease_ends_without_a_message() {
     guard.release().await.unwrap();
 }
 
-/// As by FLUSHALL, or a client that deletes it without a message: a waiter looks again after a third of its
-/// lease, whatever it was told of the holder's.
+/// As by FLUSHALL, or by a client that deletes the key without a message: a waiter tries again after a third
+/// of its own lease, however long the holder's lease is.
 #[tokio::test]
 async fn a_waiter_looks_again_when_a_key_vanishes_without_a_message() {
     let (server, mut raw, [holder_locks]) = start(LONG_LEASE).await;

@@ -128,7 +128,7 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
         let order: Arc<Mutex<Vec<&str>>> = Arc::default();
         let mut waits = Vec::new();
         let mut channels = Vec::new();
-        for (count, (locks, who)) in [(&proxied_locks, "first"), (&direct_locks, "second")]
+        for (count, (locks, waiter)) in [(&proxied_locks, "first"), (&direct_locks, "second")]
             .into_iter()
             .enumerate()
         {
@@ -138,7 +138,7 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
             channels.push(format!("redisson_lock__channel:{{{NAME}}}:{owner}"));
             waits.push(tokio::spawn(async move {
                 let guard = lock.acquire_as(&owner).await?;
-                order.lock().unwrap().push(who);
+                order.lock().unwrap().push(waiter);
                 guard.release().await
             }));
             queued(&mut raw, QUEUE, count + 1).await;
@@ -204,7 +204,7 @@ async fn an_outage_ends_no_wait() {
     eventually("no waiter is left", async || locks.usage().channels == 0).await;
 }
 
-/// Calls that may wait for ever give an outage up, however their tries go unanswered.
+/// Calls that may wait for ever end at the outage limit, whether the server is paused or down.
 #[tokio::test]
 async fn the_outage_limit_ends_every_wait() {
     let config = LockConfig::default().with_outage_limit(LIMIT);
@@ -248,7 +248,7 @@ async fn the_outage_limit_ends_every_wait() {
         locks.lock(NAME).is_locked().await.is_ok()
     })
     .await;
-    // A server that answers is waited for, however long.
+    // A refusal is an answer: while the server answers, only the call's own limit ends the wait.
     let limited = locks
         .lock(NAME)
         .acquire_within(LIMIT * 3)

@@ -23,7 +23,7 @@ async fn become_waiting(locks: &Locks, kind: &str, count: u64) {
 async fn calls_count_while_they_wait_however_they_end() {
     let (server, _, [holder_locks, waiter_locks]) = start(LONG_LEASE).await;
     let held = holder_locks.fair(NAME).acquire().await.unwrap();
-    // Not a call that does not wait, nor the owner's own.
+    // A call that does not wait does not count, and neither does the holder's own acquire.
     let lock = waiter_locks.fair(NAME);
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert_eq!(

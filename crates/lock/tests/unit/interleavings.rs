@@ -108,7 +108,7 @@ async fn wait(world: Arc<World>) -> Held {
         .expect("there is no limit")
 }
 
-/// What `subscriber` does.
+/// Stands in for the subscriber task.
 async fn run_subscriber(world: Arc<World>) {
     let mut subscribed: HashSet<Arc<str>> = HashSet::new();
     loop {

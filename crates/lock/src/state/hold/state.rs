@@ -22,11 +22,11 @@ pub(super) struct State {
     pub(super) depth: u32,
     /// The lease the server is given with every write.
     pub(super) lease: Duration,
-    /// Whether the watchdog renews it; once it does, until the end.
+    /// Whether the watchdog renews it; once `true`, it stays so until the end.
     pub(super) renewed: bool,
-    /// The holds of a reader, in the order of their numbers on the server: the id of the guard, and until
-    /// when the server keeps the hold at least. Each has a lease of its own there. Other kinds have one
-    /// for all, and nothing here.
+    /// The holds of a reader, each of which has a lease of its own on the server: the guard's id, and
+    /// until when the server keeps the hold at least. In the order of their numbers on the server. Empty
+    /// for other kinds, whose holds share one lease.
     pub(super) read_holds: Vec<(u32, Instant)>,
     /// The id of the next guard.
     pub(super) next_guard: u32,
@@ -38,8 +38,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The owner reads for as long as its longest hold.
-    pub(super) fn deadline_of_read_holds(&mut self) {
+    /// Set the deadline to the end of the longest read hold: the owner reads until then.
+    pub(super) fn set_deadline_of_read_holds(&mut self) {
         if let Some(longest) = self.read_holds.iter().map(|(_, until)| *until).max() {
             self.deadline = longest;
         }

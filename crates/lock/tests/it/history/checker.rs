@@ -87,7 +87,7 @@ pub struct Timing {
     pub replies_lost_at_wipe: bool,
 }
 
-/// Everything in `history` that such a lock could not have produced.
+/// Everything in `history` that a mutex with this timing could not have produced.
 pub fn violations(history: &History, timing: Timing) -> Vec<String> {
     let acquires = acquires(&history.events);
     let mut found = Vec::new();

@@ -217,7 +217,7 @@ fn a_refusal_needs_another_holder() {
     );
 }
 
-/// A failover, which is one, may bring back what was released.
+/// A failover counts as a wipe, and may bring back a lock that was released.
 #[test]
 fn a_wipe_excuses_a_refusal() {
     let refused = |begun| with(&[(2, 2, begun, Acquire), (2, 2, begun + 1, Busy)]);

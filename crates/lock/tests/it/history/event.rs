@@ -56,13 +56,13 @@ pub enum EventKind {
     Release,
     /// It succeeded: the lock was held until then.
     Released,
-    /// The lock was no longer held.
+    /// The release found that the lock was no longer held.
     NotHeld,
-    /// The outcome is unknown: no reply, or the guard was dropped.
+    /// The outcome of the release is unknown: no reply, or the guard was dropped.
     Unknown,
 }
 
-/// What happened on the server between two moments.
+/// Something that happened on the server between two moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
     pub begin: Nanos,

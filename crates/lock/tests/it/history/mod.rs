@@ -39,8 +39,8 @@ async fn repeat_fault(pause: std::ops::Range<u64>, mut fault: impl AsyncFnMut())
     }
 }
 
-/// Three owners that are never replaced and hold the lock most of the time: what comes late is likely to
-/// meet a later turn of the same owner.
+/// Three owners that are never replaced and hold the lock most of the time: a request that arrives late is
+/// likely to meet a later turn of the same owner.
 fn few_owners(plan: &mut worker::Plan) {
     plan.tasks = 1;
     plan.long = 0.3;
@@ -180,14 +180,9 @@ async fn requests_arrive_late_and_twice() {
 async fn connections_hang_or_drop_replies() {
     let (server, proxy, workers) = behind_proxy(Kind::Reentrant, |_| {}).await;
     repeat_fault(20..300, async || {
-        let (silence, then_cut, drop_replies) = {
-            let mut random = rand::rng();
-            (
-                random.random_range(10..900),
-                random.random_bool(0.5),
-                random.random_bool(0.5),
-            )
-        };
+        let silence = rand::rng().random_range(10..900);
+        let then_cut = rand::rng().random_bool(0.5);
+        let drop_replies = rand::rng().random_bool(0.5);
         proxy.set(if drop_replies {
             Mode::DropReplies
         } else {
@@ -209,18 +204,15 @@ async fn the_server_pauses_kills_clients_and_flushes_scripts() {
     let (server, workers) = reentrant().await;
     let mut raw = server.conn().await;
     repeat_fault(5..80, async || {
-        let which = rand::rng().random_range(0..4);
-        let (pause, kind) = {
-            let mut random = rand::rng();
-            let kind = if random.random_bool(0.5) {
-                "WRITE"
-            } else {
-                "ALL"
-            };
-            (random.random_range(1..800).to_string(), kind)
+        let fault = rand::rng().random_range(0..4);
+        let kind = if rand::rng().random_bool(0.5) {
+            "WRITE"
+        } else {
+            "ALL"
         };
+        let pause = rand::rng().random_range(1..800).to_string();
         let kill = |client_type| ["KILL", "TYPE", client_type, "SKIPME", "yes"];
-        match which {
+        match fault {
             0 => drop(query::<String>(&mut raw, "CLIENT", &["PAUSE", &pause, kind]).await),
             1 => drop(query::<i64>(&mut raw, "CLIENT", &kill("normal")).await),
             2 => drop(query::<i64>(&mut raw, "CLIENT", &kill("pubsub")).await),
@@ -308,7 +300,7 @@ async fn tokens_rise_past_paused_holders() {
     check(workers, &[server]).await;
 }
 
-/// Waits until `process` holds the lock by its history; returns the guard's number.
+/// Waits until `process` holds the lock according to its history; returns the guard's number.
 async fn held_guard(workers: &Workers, process: u64) -> u64 {
     let mut guard = None;
     eventually("it holds the lock", async || {
@@ -336,7 +328,7 @@ async fn a_holder_is_killed() {
     workers.finish(&[0]).await.assert_holds();
 }
 
-/// Planted: nobody tells the checker that the lock is taken away from its holders.
+/// A planted violation: the lock is taken away from its holders, and the checker is not told.
 #[tokio::test]
 async fn two_holders_are_detected() {
     let (server, workers) = reentrant().await;

@@ -1,7 +1,7 @@
 //! A worker process: this test binary, run again with [`PLAN`] set.
 //!
-//! It acquires and releases the lock at random, seeded, until its standard input ends, also because
-//! the process that started it died. It records each call and its result in its history file.
+//! It acquires and releases the lock at random, seeded, until its standard input ends; that also happens
+//! when the process that started it dies. It records each call and its result in its history file.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -93,7 +93,7 @@ async fn run(plan: Plan, stop: CancellationToken) {
     for task in tasks {
         task.await.unwrap();
     }
-    // Clean-ups in progress end with the lease at the latest.
+    // Clean-ups that are under way end soon: the faults are over, and the server answers.
     let deadline = Instant::now() + plan.lock.lease * 4 + COMMAND * 4;
     while locks.usage() != LockUsage::default() {
         assert!(Instant::now() < deadline, "something is left");
@@ -178,7 +178,7 @@ impl Turns {
         }
     }
 
-    /// Waits for a moment; `false` at once after `end`, unless holders go on holding.
+    /// Waits for a moment; `false` at once after `end`, unless the plan's file `hold` exists.
     async fn pause_before(&self, end: Instant) -> bool {
         let remaining_time = end.saturating_duration_since(Instant::now());
         let goes_on = !remaining_time.is_zero() || self.plan.hold.exists();

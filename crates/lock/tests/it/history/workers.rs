@@ -131,9 +131,10 @@ impl Workers {
         }
     }
 
-    /// Violations so far in which two hold the lock at once.
+    /// The number of violations so far in which two hold the lock at once.
     pub fn two_holders(&self) -> usize {
-        // Of every process up to one moment: a release that is not read yet would look like a hold.
+        // Only events before a moment in the past, up to which every process's history has been written: a
+        // release that is not read yet would look like a hold.
         let moment = now() - nanos(COMMAND);
         let mut history = self.so_far();
         history.events.retain(|event| event.at < moment);
@@ -230,7 +231,7 @@ impl Workers {
     }
 }
 
-/// Those of the violations in which two hold the lock at once.
+/// The number of violations in which two hold the lock at once.
 fn two_holders(violations: &[String]) -> usize {
     violations
         .iter()

@@ -123,7 +123,7 @@ fn processor_time() -> Duration {
     )
 }
 
-/// What it costs to wake one of so many waiters, each of which waits for a name of its own.
+/// The processor time that it takes to wake one of `names` waiters, each of which waits for its own name.
 async fn cost_of_a_wake_up(names: u32) -> Duration {
     let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let warm = locks.lock("warm").acquire().await.unwrap();
@@ -160,8 +160,8 @@ async fn cost_of_a_wake_up(names: u32) -> Duration {
     (processor_time() - before) / names
 }
 
-/// Eight times as many would cost eight times as much each, if each message and each waiter that leaves took
-/// a look at all names.
+/// If each message, and each waiter that leaves, looked at all names, a wake-up among eight times as many
+/// names would cost eight times as much.
 #[tokio::test]
 async fn a_wake_up_costs_alike_among_500_names_and_4000() {
     let cost_among_500 = cost_of_a_wake_up(500).await;

@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_secs(1);
 /// Redisson's `threadWaitTime` in ms.
 const WAIT_MS: i64 = 300_000;
 
-/// What `RedissonFairLock` does to acquire: nil, or how long to sleep in ms.
+/// What `RedissonFairLock` does to acquire. Returns nil when it has acquired, else how long to sleep in ms.
 const REDISSON_ACQUIRE: &str = r"
 local owner, now, wait, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 while true do
@@ -62,8 +62,8 @@ fn spawn_waiter(locks: &Locks, number: usize, order: &Order) {
     });
 }
 
-/// A waiter as Redisson's `lock(lease)` is one: subscribes, tries, sleeps as long as the script says
-/// (without limit if that is negative) or until its message, tries again; then dies.
+/// A waiter that behaves like Redisson's `lock(lease)`: subscribes, tries, sleeps as long as the script
+/// says (without limit if that is negative) or until its message, tries again. It dies when it has acquired.
 ///
 /// Its clock is `ahead` ms ahead of the server's.
 async fn spawn_redisson_waiter(server: &RedisServer, ahead: i64, number: usize, order: &Order) {
@@ -97,7 +97,8 @@ async fn spawn_redisson_waiter(server: &RedisServer, ahead: i64, number: usize, 
     });
 }
 
-/// Eight waiters, those in `redisson` of the other library, behind a holder that releases the lock.
+/// Eight waiters behind a holder that releases the lock. Those whose numbers are in `redisson` behave like
+/// Redisson's.
 async fn all_follow_each_other(redisson: &[usize]) {
     let (server, mut raw, both) = start::<2>(LONG_LEASE).await;
     let holder = both[0].fair(NAME).acquire().await.unwrap();
@@ -136,7 +137,7 @@ async fn waiters_of_redisson_follow_holders_of_this_library_that_die() {
     all_follow_each_other(&[0, 1, 2, 4, 5, 7]).await;
 }
 
-/// It wakes before the lease has ended, and must not be told to sleep without limit then.
+/// Redisson's waiter wakes before the lease has ended, and must not be told to sleep without limit then.
 #[tokio::test]
 async fn the_last_waiter_follows_though_its_clock_is_ahead() {
     let (server, mut raw, [locks]) = start(LONG_LEASE).await;

@@ -10,7 +10,7 @@ use testkit::redis_cluster::RedisCluster;
 
 const HOLDS: usize = 10_000;
 
-/// A third of it is how long a renewal waits for the node that hangs.
+/// A renewal waits for the node that hangs for a third of this.
 const LEASE: Duration = Duration::from_secs(24);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
-//! Random histories in which any command may arrive late, by up to hundreds of others: nothing is held by nobody, and
-//! what is held stays so.
+//! Random histories in which any command may arrive late, after up to hundreds of others. A late command takes no lock
+//! for nobody, and ends no hold.
 //!
 //! Each history prints its seed, which `LOCK_HISTORY_SEED` repeats; `LOCK_HISTORY_OPERATIONS` makes it longer.
 
@@ -25,13 +25,14 @@ use testkit::redis_server::RedisServer;
 /// Operations of one history, unless the environment says otherwise.
 const OPERATIONS: u32 = 300;
 
-/// Of all names: the proxy keeps requests with this text. On a cluster all are in its slot.
+/// The hash tag of all names: the proxy keeps requests with the word `late` in them, and on a cluster all names are in
+/// one slot.
 const TAG: &str = "{late}";
 
 /// How long a waiting call waits: for one try or two.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// How long a call is waited for in a history in which some are given up.
+/// The command timeout in a history in which some calls are given up.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(3);
 
 /// Releases what was acquired.
@@ -40,7 +41,7 @@ type Release = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), Error>>>;
 /// Where the histories happen.
 struct Scene<'a> {
     proxy: &'a Proxy,
-    /// Past the proxy.
+    /// A connection past the proxy.
     raw: MultiplexedConnection,
     locks: Locks,
     /// Whether a call without an answer closes its connection, so that the next one has another.
@@ -49,7 +50,7 @@ struct Scene<'a> {
     operations: u32,
 }
 
-/// Of the environment, or `otherwise`.
+/// A setting from the environment, or `otherwise`.
 fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
 }
@@ -61,7 +62,7 @@ impl<'a> Scene<'a> {
         raw: MultiplexedConnection,
         gives_up: bool,
     ) -> Self {
-        // What is not to be given up has to be answered within it.
+        // Calls that are not to be given up have to be answered within it.
         let timeout = if gives_up { GIVEN_UP_AFTER } else { TIMEOUT };
         let config = LockConfig::default()
             .with_lease(LONG_LEASE)
@@ -135,7 +136,8 @@ impl<'a> Scene<'a> {
                     self.proxy.set(Mode::Forward);
                 }
                 51..120 => {
-                    // Of a re-entry that ends at its limit the hold count is right again with the owner's next command.
+                    // A re-entry does not wait: after one that ends at its limit, the hold count on the server may be wrong
+                    // until the owner's next command.
                     let waits = self.random.random_bool(0.3)
                         && held.iter().all(|(holder, _)| *holder != owner);
                     match acquire(&owner, waits).await {
@@ -164,7 +166,7 @@ impl<'a> Scene<'a> {
         assert!(late > 0, "nothing came late");
     }
 
-    /// What the server has is what this process holds, once what it gave up is cleaned up.
+    /// Waits until the server has exactly what this process holds; commands that were given up are cleaned up first.
     async fn check(
         &mut self,
         name: &str,

@@ -31,7 +31,7 @@ async fn serving(cluster: &RedisCluster, observer: usize) -> usize {
         .expect("a master serves the slot")
 }
 
-/// The lock's slot goes round all nodes, with the lock, and with the owners of the turns before.
+/// The lock's slot moves from node to node, with the lock; owners are never replaced.
 #[tokio::test]
 async fn the_slot_moves() {
     let cluster = RedisCluster::start().await;
@@ -56,20 +56,14 @@ async fn nodes_pause_and_close_connections() {
     let serving = serving(&cluster, 0).await;
     let workers = start(&url(&cluster), |_| {}).await;
     repeat_fault(0..100, async || {
-        let (fault, pause, node) = {
-            let mut random = rand::rng();
-            let node = if random.random_bool(0.7) {
-                serving
-            } else {
-                random.random_range(0..3)
-            };
-            (
-                random.random_range(0..4),
-                Duration::from_millis(random.random_range(1..700)),
-                node,
-            )
+        let fault = rand::rng().random_range(0..4);
+        let pause = Duration::from_millis(rand::rng().random_range(1..700));
+        let number = if rand::rng().random_bool(0.7) {
+            serving
+        } else {
+            rand::rng().random_range(0..3)
         };
-        let node = &cluster.nodes[node];
+        let node = &cluster.nodes[number];
         if fault == 0 {
             node.pause();
             tokio::time::sleep(pause).await;
@@ -130,7 +124,7 @@ async fn replaced(cluster: &RedisCluster, observer: usize, successor: usize) {
     .await;
 }
 
-/// Master and replica change places, and change back while one holds the lock: no hold is lost.
+/// Master and replica change places, and change back while the lock is held: no hold is lost.
 #[tokio::test]
 async fn a_graceful_failover_loses_nothing() {
     // A node votes for the same master's replica only once in two node timeouts.
@@ -139,7 +133,8 @@ async fn a_graceful_failover_loses_nothing() {
     let second = first + 3;
     let workers = start(&url(&cluster), short_holds).await;
     let change_places = async |master: usize, replica: usize| {
-        // Its master and those that vote have to know it; a failed election is not repeated soon.
+        // The replica's master and the nodes that vote have to know the replica; a failed election is not
+        // repeated soon.
         for observer in 0..cluster.nodes.len() {
             eventually("every node knows the replica", async || {
                 cluster.is_replica(observer, replica).await

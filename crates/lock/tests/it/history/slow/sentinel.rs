@@ -10,7 +10,7 @@ use testkit::proxy::Proxy;
 use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync};
 use testkit::redis_server::{RedisServer, Role};
 
-/// Longer than a failover takes, until the old master is a replica.
+/// How long the master's writers are paused, in ms: longer than it takes until the old master is a replica.
 const PAUSE: &str = "120000";
 
 fn url(sentinels: &[RedisServer]) -> String {
@@ -84,7 +84,7 @@ async fn a_graceful_failover_loses_nothing() {
     check(workers, &sentinel.servers[1..]).await;
 }
 
-/// As on a cluster: there is one owner at a time before and after it.
+/// As on a cluster: before and after the failover there is one owner at a time.
 #[tokio::test]
 async fn a_master_is_killed() {
     let mut sentinel = RedisSentinel::start().await;
