@@ -237,7 +237,7 @@ async fn kept_connections_to_sentinels_that_broke_are_opened_again() {
     // Not watched: that would find the broken connections, too.
     let redis = Redis::new(server.unwrap(), SHORT, SHORT).unwrap();
     count(&redis, "n").await.unwrap();
-    // Theirs are closed before the last one, which is the newest.
+    // The newest connection: once it is closed, those that were open before are closed, too.
     let mut newest = proxies[3]
         .redis()
         .get_multiplexed_async_connection()
