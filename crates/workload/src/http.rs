@@ -183,7 +183,7 @@ impl Connection {
             .request(call)
             .map_err(|e| Failure::NotSent(e.to_string()))?;
         loop {
-            let is_first_use = self.link.is_none();
+            let is_new_connection = self.link.is_none();
             let mut link = self
                 .connect(deadline)
                 .await
@@ -211,7 +211,7 @@ impl Connection {
                     self.link = Some(link);
                     return Ok(response);
                 }
-                Ok(Err((Some(unsent), _))) if !is_first_use => request = unsent,
+                Ok(Err((Some(unsent), _))) if !is_new_connection => request = unsent,
                 Ok(Err((Some(_), reason))) => return Err(Failure::NotSent(reason)),
                 Ok(Err((None, reason))) => return Err(Failure::Lost(reason)),
                 Err(_) => return Err(Failure::TimedOut),
