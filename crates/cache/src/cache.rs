@@ -38,7 +38,7 @@ const RESTART_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Cache {
     pub(crate) inner: Arc<Inner>,
-    /// Ends the background tasks, which hold the other field but not this.
+    /// Ends the background tasks when the last handle is dropped. The tasks hold `inner`, but not this.
     _stop_on_drop: Arc<DropGuard>,
 }
 
@@ -78,9 +78,9 @@ impl Inner {
 pub enum InvalidationStatus {
     /// Redis deleted the keys and published the invalidation to every node.
     Delivered,
-    /// Redis did not confirm; this is retried until it does. Meanwhile this process reads the keys
-    /// from the source. If it dies before, their time to live (or logical expiry) bounds how long
-    /// other nodes serve the old value.
+    /// Redis did not confirm; the invalidation is retried until it does. Meanwhile this process reads
+    /// the keys from the source. If the process dies before that, their time to live (or logical
+    /// expiry) bounds how long other nodes serve the old value.
     Pending,
 }
 
@@ -103,7 +103,7 @@ impl Cache {
     /// A cache on this Redis, over connections of its own: one for commands, with the time limit of `config`, and one on
     /// which invalidations are received.
     ///
-    /// Memory is not used until the second one is up, which takes a moment.
+    /// The cache in memory is not used until the second connection is up, which takes a moment.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -156,11 +156,12 @@ impl Cache {
         let keys: Vec<String> = keys.iter().map(|key| key.as_ref().to_owned()).collect();
         let inner = self.inner.clone();
         let work = self.inner.tasks.spawn(async move {
-            let sent = stream::iter(keys).map(|key| {
+            let invalidations = stream::iter(keys).map(|key| {
                 let inner = inner.clone();
                 async move { inner.invalidator.invalidate(&key).await }
             });
-            sent.buffer_unordered(CONCURRENT_INVALIDATIONS)
+            invalidations
+                .buffer_unordered(CONCURRENT_INVALIDATIONS)
                 .fold(true, async |all, delivered| all && delivered)
                 .await
         });
@@ -240,7 +241,7 @@ impl Cache {
     }
 }
 
-/// Spawns the future that `make` returns, in `tasks`; where it panics, logs that and spawns a new one.
+/// Runs the future that `make` returns as one of `tasks`. If it panics, logs that and runs a new one.
 fn supervise<F>(
     tasks: &TaskTracker,
     name: &'static str,
@@ -248,12 +249,12 @@ fn supervise<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let inner = tasks.clone();
+    let tracker = tasks.clone();
     tasks.spawn(async move {
         loop {
-            match inner.spawn(make()).await {
+            match tracker.spawn(make()).await {
                 Ok(()) => return,
-                Err(end) if end.is_panic() => {
+                Err(error) if error.is_panic() => {
                     tracing::error!(task = name, "background task panicked; restarting it");
                     tokio::time::sleep(RESTART_PAUSE).await;
                 }

@@ -20,10 +20,10 @@ pub struct CacheConfig {
     pub load_timeout: Duration,
     /// Maximum number of values in this process's memory. Default 10,000.
     pub local_capacity: usize,
-    /// Whether the rebuild mutex of a key has the name that programs in other languages know: `lock:product:7` for
-    /// `cache:product:7`. Not on a cluster, where it may be in another slot than its key; and no other lock may have a
-    /// name like it. Default `false`: `{cache:product:7}:lock`. Where a part of the key is in braces, the mutex is
-    /// `lock:product:{7}` either way.
+    /// Whether the rebuild mutex of a key has the name that programs in other languages use: `lock:product:7` for
+    /// `cache:product:7`. Do not set this on a cluster, where such a mutex may be in another slot than its key. No other
+    /// lock may then have such a name. Default `false`: `{cache:product:7}:lock`. Where a part of the key is in braces,
+    /// the mutex is `lock:product:{7}` either way.
     pub shared_mutex: bool,
 }
 

@@ -31,8 +31,8 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    /// `value`, or that it does not exist, which is so for `valid`. Values that were stored together must not
-    /// expire together (a *cache avalanche*).
+    /// Encodes `value`, or a cached null if there is none, to be valid for `valid`. A value's time is varied by up to
+    /// 10 %: values that were stored together must not expire together (a *cache avalanche*).
     pub(crate) fn new<T: Serialize>(
         value: Option<&T>,
         format: Format,
@@ -81,11 +81,11 @@ pub(crate) enum Decoded<T> {
     Expiring(T),
     /// A value past its logical expiry, which only the strategy of that name serves.
     Expired(T),
-    /// Neither of the formats.
+    /// In none of the formats.
     Unreadable,
 }
 
-/// When a value in the format with a logical expiry expires; `None` of any other text.
+/// The `expireTime` of a text in the format with a logical expiry; `None` for any other text.
 fn expiry_of(text: &[u8]) -> Option<u64> {
     // Fails at the first field that is not one of the two: cheap for everything else.
     #[derive(Deserialize)]
@@ -137,10 +137,10 @@ pub(crate) fn decode<T: DeserializeOwned>(
 /// The wall clock in the unit of `expireTime`. Nodes whose clocks differ rebuild earlier or later by
 /// that difference, and nothing worse.
 fn now_millis() -> u64 {
-    let since = SystemTime::now()
+    let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Errors. A read fails only if the value has to be loaded and the load fails: a failing Redis
-//! costs a read time, never its answer.
+//! Errors. A read fails only if the value has to be loaded and the load fails. A failing Redis makes
+//! reads slower; it is never itself the reason why one fails.
 
 use std::sync::Arc;
 

@@ -13,15 +13,15 @@ pub fn lease_key(key: &str) -> String {
     beside(key, "lease").unwrap_or_else(|| format!("lease:{key}"))
 }
 
-/// The key of the rebuild mutex, in the slot of `key` as its lease: `{cache:product:7}:lock`. If `is_shared`, as programs in
-/// other languages have it, `lock:product:7`. It is a string, so names of other locks, such as `lock:order:…`, must not be
-/// those of cached keys then.
+/// The key of the rebuild mutex: `{cache:product:7}:lock`, in the slot of `key` like its lease. If `is_shared`, the name
+/// that programs in other languages use: `lock:product:7`. The mutex is a string, so no other lock, such as
+/// `lock:order:…`, may then have the name of a cached key's mutex.
 pub(crate) fn mutex_key(key: &str, is_shared: bool) -> String {
     let beside = if is_shared { None } else { beside(key, "lock") };
     beside.unwrap_or_else(|| format!("lock:{}", key.strip_prefix("cache:").unwrap_or(key)))
 }
 
-/// A key in the slot of `key`, unless its braces decide that already.
+/// `{key}:name`, which is in the slot of `key`. `None` if `key` has braces of its own, which decide its slot.
 fn beside(key: &str, name: &str) -> Option<String> {
     (!key.contains(['{', '}'])).then(|| format!("{{{key}}}:{name}"))
 }

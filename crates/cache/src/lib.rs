@@ -2,10 +2,11 @@
 //!
 #![doc = include_str!("../README.md")]
 
-// The source, from the top: `read` has the strategies and their rebuild; `cache` is the handle; `single_flight` makes one
-// load of many, and `load` limits how many there are; `invalidation` sends and receives invalidations; `local_cache` is
-// the level in memory; `connection` is Redis behind a circuit breaker; `encoding` the formats on the
-// wire; `bloom` the filter. Files import each other by their own paths, never through this one.
+// The source, from the top: `read` has the strategies and the rebuild that they share; `cache` is the handle;
+// `single_flight` lets concurrent readers share one load; `load` limits how many loads run; `invalidation` sends and
+// receives invalidations; `local_cache` is the level in memory; `connection` is Redis behind a circuit breaker;
+// `encoding` has the formats in Redis; `bloom` is the filter. Files import each other by their own paths, never through
+// this one.
 mod bloom;
 mod cache;
 mod config;

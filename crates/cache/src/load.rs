@@ -74,7 +74,8 @@ impl LoadLimiter {
             Err(_) | Ok(Err(_)) => return Err(ReadError::Overloaded),
         };
         policy.counters.loads.increment();
-        // Also the call that makes the future may panic. A panicking load borrows nothing of ours.
+        // The call that makes the future is inside, because it may panic as well. Going on after a panic is safe: a load
+        // borrows nothing of this crate.
         let caught = AssertUnwindSafe(async { loader().await }).catch_unwind();
         let outcome = timeout(self.load_timeout, caught).await;
         drop(permit);

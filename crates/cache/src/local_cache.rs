@@ -30,7 +30,7 @@ pub(crate) struct VersionStamp {
 }
 
 impl VersionStamp {
-    /// Whether what is read under this stamp is as new as what `required` asks for.
+    /// Whether what is read under this stamp is at least as new as what is read under `required`.
     pub(crate) fn covers(self, required: Self) -> bool {
         self.subscription >= required.subscription && self.epoch >= required.epoch
     }

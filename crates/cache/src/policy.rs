@@ -25,11 +25,11 @@ pub struct CachePolicy {
     /// Time to live of the rebuild mutex, should its owner die. Default 10 s.
     pub mutex_ttl: Duration,
     /// How long a reader waits for another node's load before it loads itself. Default 8 s, as long as a load may take:
-    /// shorter, and a slow one is repeated on every node.
+    /// with a shorter one, a slow load is repeated on every node.
     pub wait_timeout: Duration,
     /// Filter of the keys that exist; checked when Redis has no value, before a load. Default none.
     pub bloom_filter: Option<BloomFilter>,
-    /// What [`stats`](Self::stats) reads. Clones share it.
+    /// The counters that [`stats`](Self::stats) reads. Clones share them.
     pub counters: Arc<PolicyCounters>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! A flight is bound to the [`VersionStamp`] of its key: after an invalidation a new reader starts a
 //! new one instead of joining a load that may have read the old row. A reader that took its stamp before
-//! the invalidation joins the new one as well: it must not put a flight of its own in its place.
+//! the invalidation joins the new flight as well: it must not replace that by a flight of its own.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ struct Flight {
     outcome: Box<dyn Any + Send>,
 }
 
-/// The duty to do the work. If it is dropped without an outcome, followers get
+/// Held by the caller that has to do the work. If it is dropped without an outcome, followers get
 /// [`ReadError::Aborted`].
 pub(crate) struct Leader<T, E> {
     group: Arc<SingleFlight>,
@@ -100,8 +100,8 @@ impl SingleFlight {
 }
 
 impl<T, E> Leader<T, E> {
-    /// Ends the flight and gives all followers the outcome. Who comes later gets a flight of their own: a failure is told to
-    /// those who waited for it.
+    /// Ends the flight and gives all followers the outcome. Later callers start a new flight, so a failure reaches only
+    /// those that waited for it.
     pub(crate) fn complete(self, outcome: ReadResult<T, E>) {
         self.leave();
         self.outcome.send_replace(Some(outcome));

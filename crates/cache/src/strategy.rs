@@ -62,7 +62,7 @@ impl fmt::Display for ReadStrategy {
 }
 
 impl FromStr for ReadStrategy {
-    /// One sentence with the names that there are.
+    /// One sentence that lists the valid names.
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {

@@ -46,7 +46,7 @@ impl Cluster {
         self.stale.store(true, Ordering::Release);
     }
 
-    /// A call that may be redirected, within the limits of connecting and of a command together.
+    /// Runs a call that may be redirected, for at most the limits of connecting and of a command together.
     pub(crate) async fn limited<T>(
         &self,
         call: impl Future<Output = RedisResult<T>>,
@@ -58,7 +58,7 @@ impl Cluster {
         })
     }
 
-    /// The version of the slot table, and the table, as they are.
+    /// The version of the slot table, and the table, as last read.
     pub(crate) fn current(&self) -> (u64, Arc<SlotTable>) {
         self.table.borrow().clone()
     }
@@ -66,12 +66,12 @@ impl Cluster {
     /// The slot table, read again if it is empty or stale.
     pub(crate) async fn slot_table(&self) -> RedisResult<Arc<SlotTable>> {
         let (version, table) = self.current();
-        let refreshing = self.refreshing.try_lock().is_err();
+        let is_being_read = self.refreshing.try_lock().is_err();
         if table.is_empty() {
             self.refresh(version, None).await?;
         } else if self.stale.load(Ordering::Acquire)
             // While another task reads it, the present table has to do.
-            && !refreshing
+            && !is_being_read
             && let Err(error) = self.refresh(version, None).await
         {
             tracing::debug!(%error, "no cluster node answers");
@@ -125,8 +125,8 @@ impl Cluster {
                     .0
             }
         };
-        // Only now, because this future may be dropped before. If the new table is outdated already,
-        // the next error marks it again.
+        // The mark is cleared only now, because this future may be dropped before. If the new table is
+        // outdated already, the next error marks it again.
         self.stale.store(false, Ordering::Release);
         self.connections()
             .retain(|address, _| table.nodes().contains(address));

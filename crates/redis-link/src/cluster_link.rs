@@ -16,11 +16,11 @@ use crate::cluster::Cluster;
 use crate::node::NodeConnection;
 use crate::slots::slot_of;
 
-/// How often one command may be sent to another node: its slot has moved, or its node is gone. Each
-/// time the command is known not to have been executed.
+/// How many times one command may be sent to another node, because its slot has moved or its node is
+/// gone. Each time the command is known not to have been executed.
 const MAX_REDIRECTS: usize = 5;
 
-/// How often a command is repeated while its slot is being moved, with some of its keys on either
+/// How many times a command is repeated while its slot is being moved, with some of its keys on either
 /// node (TRYAGAIN), and the pause before each time.
 const MAX_TRY_AGAIN: usize = 20;
 const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(20);
@@ -52,8 +52,8 @@ impl ClusterLink {
         Ok(replies.pop().unwrap_or(Value::Nil))
     }
 
-    /// Of the replies, so many from `offset` on are returned, as in
-    /// [`ConnectionLike::req_packed_commands`].
+    /// Sends the commands of a pipeline. Returns `count` of the replies, from `offset` on, as
+    /// [`ConnectionLike::req_packed_commands`] does.
     pub(crate) async fn pipeline(
         &mut self,
         pipeline: &Pipeline,
@@ -66,8 +66,8 @@ impl ClusterLink {
             .await
     }
 
-    /// Each command goes to the node of its slot; all of a transaction to the node of its first. Only
-    /// what was redirected is sent again.
+    /// Sends each command to the node of its slot; those of a transaction all to the node of the first.
+    /// Only what was redirected is sent again.
     async fn send_each(
         &mut self,
         pipeline: &Pipeline,
@@ -75,15 +75,15 @@ impl ClusterLink {
     ) -> RedisResult<Vec<Value>> {
         let slots: Vec<Option<u16>> = pipeline.cmd_iter().map(slot_of).collect();
         let first = slots.iter().flatten().next().copied();
-        let several = slots.iter().flatten().any(|slot| Some(*slot) != first);
-        let transaction = pipeline.is_transaction();
-        if transaction && several {
+        let has_several_slots = slots.iter().flatten().any(|slot| Some(*slot) != first);
+        let is_transaction = pipeline.is_transaction();
+        if is_transaction && has_several_slots {
             return Err((ErrorKind::Client, "a transaction has keys in several slots").into());
         }
-        if !several {
+        if !has_several_slots {
             let replies = self.send(first, pipeline, wanted).await?;
             let sent = pipeline.cmd_iter().collect();
-            return if transaction {
+            return if is_transaction {
                 Ok(replies)
             } else {
                 self.follow(sent, replies).await
@@ -109,7 +109,7 @@ impl ClusterLink {
         Ok(replies)
     }
 
-    /// Sends those of a pipeline again that were redirected, while others were executed.
+    /// Sends those commands of a pipeline again that were redirected; the others were executed.
     async fn follow(
         &mut self,
         sent: Vec<&Cmd>,
@@ -123,11 +123,13 @@ impl ClusterLink {
         Ok(replies)
     }
 
+    /// Sends commands to the node of their slot, and follows redirects. `wanted` is the offset and the
+    /// number of the replies to return.
     async fn send(
         &mut self,
         slot: Option<u16>,
         commands: &Pipeline,
-        replies: (usize, usize),
+        wanted: (usize, usize),
     ) -> RedisResult<Vec<Value>> {
         let cluster = self.cluster.clone();
         let mut next: Option<(Address, bool)> = None;
@@ -142,7 +144,7 @@ impl ClusterLink {
             };
             self.last = Some(address.clone());
             let node = cluster.node(&address)?;
-            let error = match deliver(node, commands, replies, asking).await {
+            let error = match deliver(node, commands, wanted, asking).await {
                 Ok(replies) => return Ok(replies),
                 Err(error) => error,
             };
@@ -193,17 +195,17 @@ async fn deliver(
     (offset, count): (usize, usize),
     asking: bool,
 ) -> RedisResult<Vec<Value>> {
-    let transaction = commands.is_transaction();
+    let is_transaction = commands.is_transaction();
     let replies = if asking {
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING");
-        if transaction {
+        if is_transaction {
             pipeline.cmd("MULTI");
         }
         for command in commands.cmd_iter() {
             pipeline.add_command(command.clone());
         }
-        if transaction {
+        if is_transaction {
             pipeline.cmd("EXEC");
         }
         node.req_packed_commands(&pipeline, offset + 1, count).await
@@ -214,10 +216,10 @@ async fn deliver(
     let executed = |(command, reply): (&Cmd, &Value)| {
         slot_of(command).is_some() && !matches!(reply, Value::ServerError(_))
     };
-    if !transaction && commands.cmd_iter().zip(&replies).any(executed) {
+    if !is_transaction && commands.cmd_iter().zip(&replies).any(executed) {
         return Ok(replies);
     }
-    // Nothing was executed, or what was has its place in the error's.
+    // Either no command with a key succeeded, or this is a transaction: the first error stands for all replies.
     replies.into_iter().map(Value::extract_error).collect()
 }
 

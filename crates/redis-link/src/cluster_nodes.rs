@@ -38,7 +38,7 @@ impl Nodes for Cluster {
         })
     }
 
-    /// To the masters that serve their slots. Masters without a channel have an empty set.
+    /// Assigns channels to the masters that serve their slots. Masters without a channel have an empty set.
     fn assign_channels(
         &self,
         channels: Channels,

@@ -2,8 +2,9 @@
 #![doc = include_str!("../README.md")]
 //!
 //! # Map of the source
-//! - `server`, `url`: which Redis, as the user names it; `link`: the same in use
-//! - `nodes`: what is known of its nodes; one server there, `cluster` with `slots`, and `sentinel`
+//! - `server`, `url`: which Redis to use, as the user names it; `link`: the handle of that Redis
+//! - `nodes`: what is known of its nodes, and the case of one server; the others are `cluster` with `slots`, and
+//!   `sentinel`
 //! - `routed`: the handle for commands; `cluster_link`: sends each to its node, and follows redirects
 //! - `node`: a connection to one node; `pushes`: one on which a node sends messages by itself
 //! - `outcome`: what is known after a command failed

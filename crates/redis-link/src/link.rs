@@ -17,8 +17,8 @@ use crate::server::{AddressError, Server, Topology};
 use crate::settings::Timeouts;
 
 /// A Redis for an application's commands, whichever way it is run: one server, a cluster, or a master
-/// that Sentinel monitors. Clones share what is known of it, a cluster's slot table and the present
-/// master, and the connections; they are cheap.
+/// that Sentinel monitors. Clones are cheap: they share the connections, and what is known of the
+/// servers, such as a cluster's slot table or the present master.
 #[derive(Debug, Clone)]
 pub struct Redis {
     nodes: Arc<dyn Nodes>,
@@ -28,8 +28,8 @@ pub struct Redis {
 
 impl Redis {
     /// Makes no connection yet: the first command does. `connect_timeout` is for opening a connection,
-    /// TLS and login included, `command_timeout` for each command; at least 10 ms each. A `Redis` as the
-    /// server shares its nodes.
+    /// TLS and login included, `command_timeout` for each command; at least 10 ms each. If `server` is
+    /// another `Redis`, both share its nodes.
     ///
     /// # Errors
     /// When an address cannot be used, or TLS has no crypto provider.
@@ -71,8 +71,8 @@ impl Redis {
         }
     }
 
-    /// The same Redis with another time limit for commands, over connections of its own: also for
-    /// commands that block theirs, such as WAIT.
+    /// The same Redis with another time limit for commands. It has connections of its own, so it also
+    /// serves for commands that block their connection, such as WAIT.
     #[must_use]
     pub fn with_command_timeout(&self, command_timeout: Duration) -> Self {
         let timeouts = Timeouts::new(self.timeouts.connect, command_timeout);
@@ -97,8 +97,8 @@ impl Redis {
 
     /// A client of the node that serves `key` now, for a connection of one's own: for messages, or
     /// reads that block. Any channel's name will do as the key. When such a connection breaks, or
-    /// answers READONLY or MOVED, call [`recheck`](Self::recheck) and this again; when
-    /// [`moved`](Self::moved) ends, this again.
+    /// answers READONLY or MOVED, call [`recheck`](Self::recheck), then this again. When
+    /// [`moved`](Self::moved) ends, call this again.
     ///
     /// # Errors
     /// When no node serves the key, or no sentinel knows a master.
@@ -148,9 +148,9 @@ impl Redis {
         self.nodes.assign_channels(channels).await
     }
 
-    /// A connection to the master at this address, of those that
-    /// [`assign_channels`](Self::assign_channels) names, that also receives what the node sends by itself.
-    /// It has the time limits of this `Redis`.
+    /// A connection to the master at this address, which is one of those that
+    /// [`assign_channels`](Self::assign_channels) names. It also receives what the node sends by itself, and
+    /// has the time limits of this `Redis`.
     ///
     /// # Errors
     /// [`Unusable::Refused`] when the server has no RESP3, or refuses the login's rights.
@@ -207,7 +207,7 @@ impl Redis {
     }
 
     /// Watches for a failover that causes no error: asks each sentinel once a second. Never ends. One
-    /// call is enough for all clones; without any, errors alone tell.
+    /// call is enough for all clones. Without it, only errors show that there was a failover.
     ///
     /// # Cancellation
     /// Dropping the future ends the watch.
@@ -215,8 +215,8 @@ impl Redis {
         self.nodes.monitor().await;
     }
 
-    /// A connection of one's own broke, or a command was not answered, as when a node is replaced: nodes
-    /// are looked up again before the next use.
+    /// Looks nodes up again before the next use. Call it when a connection of your own broke, or a
+    /// command was not answered, as when a node is replaced.
     pub fn recheck(&self) {
         self.nodes.mark_stale();
     }

@@ -2,8 +2,8 @@
 //! breaks, goes silent, or leads to a node that is no master any more. The next command opens another;
 //! commands in flight keep the old one until they end.
 //!
-//! The connection manager of redis-rs (1.8) notices only the first: it keeps a connection that a middlebox
-//! forgot but acknowledges, one to a server that became a replica, and a login that was refused once.
+//! The connection manager of redis-rs (1.8) notices only a broken connection. It keeps one that a middlebox forgot
+//! but acknowledges, one to a server that became a replica, and a login that was refused once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -22,9 +22,9 @@ use crate::settings::{PIPELINE_BUFFER, Timeouts};
 
 /// Commands in a row without an answer after which a connection to a fixed address is left. Behind
 /// sentinels one is enough: the master may have been replaced.
-const IN_A_ROW: u32 = 3;
+const MAX_UNANSWERED: u32 = 3;
 
-/// Where a connection leads. What the methods do unless they are overridden is right for a fixed address.
+/// Where a connection leads. The provided methods are right for a fixed address.
 pub(crate) trait Target: Send + Sync {
     /// Connects, with the address that was connected to.
     fn connect(
@@ -89,17 +89,17 @@ struct Inner {
 #[derive(Default)]
 struct Slot {
     open: Option<Open>,
-    /// How many have been opened.
+    /// How many connections have been opened.
     opened: u64,
     /// The attempt under way to open one. It ends when no command waits for it any more.
     attempt: Option<WeakShared<BoxFuture<'static, RedisResult<Open>>>>,
-    /// When a login was refused last, and how: not tried again with every command.
+    /// When and how a login was refused last. It is not tried again with every command.
     refused: Option<(Instant, RedisError)>,
 }
 
 #[derive(Clone)]
 struct Open {
-    /// So that an error closes only the connection on which it occurred, not its successor.
+    /// With this, an error closes only the connection on which it occurred, not its successor.
     number: u64,
     since: Instant,
     address: Address,
@@ -179,8 +179,8 @@ impl NodeConnection {
         }
     }
 
-    /// The reply to a command on connection `number`, which is judged by it.
-    async fn judged<T>(
+    /// Waits for the reply to a command on connection `number`, and judges the connection by it.
+    async fn judged_reply<T>(
         &self,
         number: u64,
         reply: RedisFuture<'_, T>,
@@ -199,7 +199,7 @@ impl NodeConnection {
         reply
     }
 
-    /// Leave connection `number` if what one of its answers says is reason enough.
+    /// Leaves connection `number` if this sign is reason enough.
     fn judge(&self, number: u64, sign: Sign) {
         let Inner {
             target,
@@ -220,8 +220,10 @@ impl NodeConnection {
             return;
         };
         let leave = match sign {
-            Sign::Silent if fixed => unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= IN_A_ROW,
-            // The same server may stay a replica: not with every command.
+            Sign::Silent if fixed => {
+                unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_UNANSWERED
+            }
+            // The same server may stay a replica. So its connection is not opened anew with every command.
             Sign::Replaced if fixed => open.since.elapsed() >= timeouts.command,
             _ => true,
         };
@@ -250,12 +252,8 @@ impl ConnectionLike for NodeConnection {
                 mut connection,
                 ..
             } = self.get().await?;
-            self.judged(
-                number,
-                connection.req_packed_command(command),
-                sign_of_value,
-            )
-            .await
+            let reply = connection.req_packed_command(command);
+            self.judged_reply(number, reply, sign_of_value).await
         })
     }
 
@@ -276,7 +274,7 @@ impl ConnectionLike for NodeConnection {
                 let mut signs = values.iter().map(sign_of_value);
                 signs.find(|sign| *sign != Sign::Good).unwrap_or(Sign::Good)
             };
-            self.judged(number, replies, sign).await
+            self.judged_reply(number, replies, sign).await
         })
     }
 
@@ -285,7 +283,7 @@ impl ConnectionLike for NodeConnection {
     }
 }
 
-/// A command under way. Given up by its caller after half of the time limit or more, it counts as not
+/// A command under way. If its caller gives it up after half of the time limit or later, it counts as not
 /// answered.
 struct Waiting<'a> {
     connection: &'a NodeConnection,
@@ -323,7 +321,7 @@ fn sign_of_value(value: &Value) -> Sign {
     }
 }
 
-/// A script's error of Redis 6 has another code, and the command's own one in its text.
+/// In Redis 6, a script's error has a code of its own; the code of the command that failed is in its text.
 fn sign_of_code(code: Option<&str>, details: Option<&str>) -> Sign {
     let in_script = details.is_some_and(|details| details.contains("READONLY"));
     if matches!(code, Some("READONLY" | "MASTERDOWN" | "LOADING")) || in_script {

@@ -1,5 +1,5 @@
 //! What is known of a Redis in use, whichever way it is run: which node takes a command, and which ones to
-//! subscribe on. [`Redis`](crate::Redis) documents what its methods pass on.
+//! subscribe on. Methods that [`Redis`](crate::Redis) passes on are documented there.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,8 +14,8 @@ use crate::node::NodeConnection;
 use crate::routed::{Route, RoutedConnection};
 use crate::settings::Timeouts;
 
-/// The nodes of a Redis; all handles of an application share them. What the methods do unless they are
-/// overridden is right for one server.
+/// The nodes of a Redis; all handles of an application share them. The provided methods are right for one
+/// server.
 pub(crate) trait Nodes: Send + Sync {
     /// A handle for commands; opens nothing yet.
     fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection;

@@ -16,8 +16,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a command that failed with this error. Of a pipeline or a script that writes before
-    /// its error, the earlier commands have been executed all the same.
+    /// The outcome of a command that failed with this error. If it was a pipeline or a script, commands
+    /// before the one that failed have been executed all the same.
     pub fn of(error: &RedisError) -> Self {
         // A refused connection is the one I/O error that can only come before anything is sent.
         if error.is_connection_refusal() {
@@ -47,7 +47,7 @@ impl Outcome {
             {
                 Self::NotExecuted
             }
-            // The last are settings that contradict each other.
+            // The last one stands for settings that contradict each other.
             ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::InvalidClientConfig => {
                 Self::Rejected
             }

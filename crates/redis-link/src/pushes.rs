@@ -21,7 +21,7 @@ pub struct PushConnection {
 pub enum Unusable {
     /// The server, or a proxy in front of it, will refuse the same command or protocol again.
     Refused(String),
-    /// It could not be made, or broke.
+    /// The connection could not be made, or it broke.
     Broken(String),
 }
 

@@ -17,7 +17,7 @@ use crate::node::NodeConnection;
 /// been executed: [`Outcome`](crate::Outcome) tells. Each command ends within the time limit of its
 /// [`Redis`](crate::Redis), after at most one attempt to connect.
 ///
-/// On a cluster, the commands of a pipeline go to the node of each; if some fail, others may have been
+/// On a cluster, each command of a pipeline goes to its own node; if some fail, others may have been
 /// executed. A transaction has to stay in one slot.
 ///
 /// # Cancellation

@@ -22,7 +22,7 @@ pub(crate) enum Topology {
     Cluster,
     /// The name of the master, and its login.
     Sentinel(String, RedisConnectionInfo),
-    /// That of a `Redis`, which shares what it knows about its nodes.
+    /// The nodes of another `Redis`, which shares what it knows about them.
     Shared(Arc<dyn Nodes>),
 }
 
@@ -55,8 +55,9 @@ impl Server {
     }
 
     /// Use these certificates for TLS, on every connection; with one of the `tls-` features. They are
-    /// the client's own, which a server may ask for, and the authority that has signed those of the
-    /// servers, in place of the system's. Every address has to begin with `rediss://`.
+    /// the client's own, which a server may ask for, and that of the authority that has signed the
+    /// servers' certificates, in place of the system's authorities. Every address has to begin with
+    /// `rediss://`.
     ///
     /// # Errors
     /// When a certificate or key is not in PEM format, or an address is without TLS;

@@ -9,11 +9,11 @@ use redis::io::tcp::socket2::TcpKeepalive;
 /// below the number that a burst of requests has in flight.
 pub(crate) const PIPELINE_BUFFER: usize = 4096;
 
-/// The shortest and the longest time limit; with longer ones, sums of instants could overflow.
-const RANGE: (Duration, Duration) = (
-    Duration::from_millis(10),
-    Duration::from_secs(365 * 24 * 3600),
-);
+/// The shortest time limit.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// The longest time limit; with longer ones, sums of instants could overflow.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How long opening a connection, and a command, may take.
 #[derive(Debug, Clone, Copy)]
@@ -24,9 +24,10 @@ pub(crate) struct Timeouts {
 
 impl Timeouts {
     pub(crate) fn new(connect: Duration, command: Duration) -> Self {
-        let (shortest, longest) = RANGE;
-        let [connect, command] = [connect, command].map(|limit| limit.clamp(shortest, longest));
-        Self { connect, command }
+        Self {
+            connect: connect.clamp(SHORTEST, LONGEST),
+            command: command.clamp(SHORTEST, LONGEST),
+        }
     }
 
     /// TCP settings: no Nagle delay; a connection whose peer vanished is closed after five command
@@ -57,10 +58,10 @@ pub(crate) fn check_tls(address: &redis::ConnectionInfo) -> redis::RedisResult<(
     }
     #[cfg(feature = "tls-rustls-ring")]
     if CryptoProvider::get_default().is_none() {
-        // Else rustls would panic where another crate has built it with a second provider.
+        // Otherwise rustls would panic where another crate has built it with a second provider.
         drop(rustls::crypto::ring::default_provider().install_default());
     }
-    // rustls does not say otherwise whether it was built with one provider.
+    // rustls does not say in another way whether it was built with exactly one provider.
     if CryptoProvider::get_default().is_some()
         || std::panic::catch_unwind(|| drop(rustls::ClientConfig::builder())).is_ok()
     {

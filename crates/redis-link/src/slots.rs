@@ -83,9 +83,9 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
 
 /// The slot in which a command has to run; `None` if any node will do.
 ///
-/// For scripts that is the first of their KEYS, otherwise the first argument, or the one after a word
-/// that commands for streams and the like have first. Right for every command with a key that this crate
-/// and the usual application send; the others are redirected.
+/// For a script that is the slot of its first key in KEYS. Otherwise it is the slot of the first argument,
+/// or of the one after a subcommand or the word STREAMS. This is right for every command with a key that
+/// this crate and the usual application send; the others are redirected.
 pub(crate) fn slot_of(command: &Cmd) -> Option<u16> {
     let argument = |index| match command.args_iter().nth(index) {
         Some(Arg::Simple(bytes)) => Some(bytes),

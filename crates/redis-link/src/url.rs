@@ -13,9 +13,8 @@ impl Server {
     ///
     /// - `redis://[user[:password]@]host[:port][/database]`, as redis-rs reads it (also `unix://`)
     /// - `redis-sentinel://[user[:password]@]host[:port],…/master[/database][?sentinel_user=…&sentinel_password=…]`,
-    ///   of which user and password are the master's
-    /// - `redis-cluster://[user[:password]@]host[:port],…`, of which some nodes
-    ///   suffice
+    ///   with the master's user and password
+    /// - `redis-cluster://[user[:password]@]host[:port],…`, with some of the nodes; the others are discovered
     ///
     /// User and password are percent-encoded. The default port is 6379, that of a sentinel 26379; the
     /// address of an IPv6 host is in brackets.
@@ -174,7 +173,7 @@ fn sentinel(after_scheme: &str, tls: bool) -> Result<Server, AddressError> {
         format!("{user}:{password}@")
     };
     let sentinels = parts.nodes(tls, &sentinel_login, SENTINEL_PORT)?;
-    // The login and the database, by redis-rs: the host plays no part.
+    // redis-rs reads the login and the database; the host plays no part.
     let database = path.next().unwrap_or_default();
     let model = format!("redis://{}localhost/{database}", parts.login);
     let model: ConnectionInfo = model.into_connection_info()?;

@@ -40,7 +40,7 @@ pub struct Row {
     pub second_order: [Guarantee; 2],
 }
 
-/// Makes the enum, its names and [`Strategy::row`] of one list, so that none can lack an entry.
+/// Makes the enum, its names and [`Strategy::row`] from one list, so that none of them can lack an entry.
 macro_rules! table {
     ($( $(#[$attribute:meta])* $strategy:ident $name:literal = $row:expr; )+) => {
         /// How a sale sells; chosen when it is published.

@@ -19,21 +19,21 @@ pub fn library() -> Option<&'static str> {
     PLACES.into_iter().find(|place| Path::new(place).exists())
 }
 
-/// The environment of a server whose clock follows `file`; empty where the library is not installed. The C library comes
-/// with it, so that Redis does not use jemalloc, which asks for the time before libfaketime can tell it.
+/// The environment of a server whose clock follows `file`; empty where the library is not installed. The C library is
+/// preloaded as well, so that Redis does not use jemalloc, which asks for the time before libfaketime can tell it.
 pub fn environment(file: &Path) -> Vec<(&'static str, String)> {
     let Some(library) = library() else {
         return Vec::new();
     };
-    let of_machine = if cfg!(target_env = "gnu") {
+    let c_library = if cfg!(target_env = "gnu") {
         ":libc.so.6"
     } else {
         ""
     };
     vec![
-        ("LD_PRELOAD", format!("{library}{of_machine}")),
+        ("LD_PRELOAD", format!("{library}{c_library}")),
         ("FAKETIME_TIMESTAMP_FILE", file.display().to_string()),
-        // Seconds; the file is read so often.
+        // How often the file is read, in seconds.
         ("FAKETIME_CACHE_DURATION", "1".to_owned()),
         ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
         ("FAKETIME_DISABLE_SHM", "1".to_owned()),

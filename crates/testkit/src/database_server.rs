@@ -14,19 +14,19 @@ use tokio::time::timeout;
 
 use super::process::{Process, TemporaryFolder, free_port};
 
-/// How long a start, which includes recovery after a crash, and what the administrator does may take, on a busy machine.
+/// How long a start (with recovery after a crash) or a statement of the administrator may take, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long a paused server's last system call may take.
 const STANDSTILL: Duration = Duration::from_millis(30);
 /// Time limit of one attempt to connect: a paused server accepts and says nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Of the users `seckill` and `admin` of every server of this process, without characters that an address or SQL would
-/// read otherwise.
+/// The password of the users `seckill` and `admin` of every server of this process. None of its characters has to be
+/// escaped in an address or in SQL.
 pub(crate) static PASSWORD: LazyLock<String> =
     LazyLock::new(|| format!("{:016x}", rand::random::<u64>()));
 
-/// Which of these is started: `TEST_DATABASE_PRODUCT`, by the program that is first in `PATH`.
+/// The product that is started. `TEST_DATABASE_PRODUCT` names it, and `PATH` leads to its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
     /// `mariadbd`, where the variable is not set.
@@ -62,7 +62,7 @@ impl Product {
 /// A collation that all products have, in every address; the driver's own choice is not in the smallest OceanBase.
 pub const COLLATION: &str = "collation=utf8mb4_general_ci";
 
-/// Little memory and disk, and few lines in its log. What it takes of its log's space is 128 MB at first.
+/// Little memory and disk, and few lines in its log. Of `log_disk_size` it takes 128 MB at first.
 const OCEANBASE_PARAMETERS: [&str; 5] = [
     "memory_budget=1G",
     "datafile_size=64M",
@@ -106,7 +106,7 @@ impl DatabaseServer {
         Ok(server)
     }
 
-    /// One that does not exist yet.
+    /// A server whose files do not exist yet.
     pub(crate) fn new(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
         let port = free_port()?;
         let files = folder.path().join(format!("database-{port}"));
@@ -183,7 +183,8 @@ impl DatabaseServer {
             Product::OceanBase => self.arguments_of_oceanbase(),
             Product::MariaDb | Product::MySql => self.arguments_of_mysql(product),
         };
-        // A write beyond a limit of the file's size fails; the signal that comes with it would end the server.
+        // A write beyond the limit of a file's size has to fail. The signal that comes with it is ignored, as it would end
+        // the server.
         let mut command = Command::new("sh");
         command.args([
             "-c",
@@ -218,7 +219,7 @@ impl DatabaseServer {
             format!("--tmpdir={folder}"),
             format!("--init-file={folder}/init.sql"),
             format!("--port={}", self.port),
-            // Of its own, as those that replicate each other need it.
+            // Different for each server, as replication needs it.
             format!("--server-id={}", self.port),
         ]);
         let common = [
@@ -239,8 +240,8 @@ impl DatabaseServer {
                 "--mysqlx=OFF",
                 // Its folder for files that statements read and write may not exist.
                 "--secure-file-priv=NULL",
-                // Its binary log is on by default, and would leave triggers to administrators, and counting in a table that no
-                // rollback reaches to nobody.
+                // Its binary log is on by default. Without the first of these, only administrators could create triggers; with
+                // GTIDs, nobody could count in a table that no rollback reaches.
                 "--log-bin-trust-function-creators=1",
                 "--gtid-mode=OFF",
                 "--enforce-gtid-consistency=OFF",
@@ -256,7 +257,7 @@ impl DatabaseServer {
         arguments
     }
 
-    /// Its port is on 127.0.0.1 only because `./dev` starts it so. It has no settings of MySQL, and takes none of the test's.
+    /// The program that `./dev` installs listens on 127.0.0.1 only. It has no settings of MySQL, and takes none of the test's.
     fn arguments_of_oceanbase(&self) -> Vec<String> {
         let mut arguments = vec![
             "--nodaemon".to_owned(),
@@ -278,26 +279,26 @@ impl DatabaseServer {
         };
         let password = format!("ALTER USER root IDENTIFIED BY '{}'", *PASSWORD);
         for statement in users().lines().chain([password.as_str()]) {
-            // What fails is seen by whoever signs in.
+            // A failure shows when somebody signs in.
             if run(&mut connection, statement).await.is_err() {
                 return;
             }
         }
     }
 
-    /// Kills it, and starts it again with what `original` has, which stands still while its files are copied: they are as a
-    /// crash would leave them.
+    /// Kills it, and starts it again on a copy of `original`'s files. The original stands still while they are copied, so
+    /// they are as a crash would leave them.
     pub(crate) async fn start_as_copy(&mut self, original: &Self) -> io::Result<()> {
         self.kill();
         let source = original.files.join("data");
         let destination = self.files.join("data");
         let process = original.process()?;
         process.pause()?;
-        // What a thread is writing is written before it stands still.
+        // A thread that is writing ends that write before it stands still.
         tokio::time::sleep(STANDSTILL).await;
         let copying = tokio::task::spawn_blocking(move || {
             std::fs::remove_dir_all(&destination)?;
-            succeeded(Command::new("cp").arg("-R").args([&source, &destination]))
+            run_to_success(Command::new("cp").arg("-R").args([&source, &destination]))
         });
         let copied = copying.await;
         process.resume()?;
@@ -344,16 +345,16 @@ fn users() -> String {
     )
 }
 
-/// Makes the system tables, and what makes the users at each start.
+/// Makes the system tables, and the file of statements that make the users at each start.
 fn install(files: &Path) -> io::Result<()> {
     let data = files.join("data");
     std::fs::create_dir_all(&data)?;
-    // Each server of a replicated database makes them for itself.
+    // Each server of a replicated database makes the users for itself.
     let text = format!("SET SESSION sql_log_bin = 0;\n{}", users());
     std::fs::write(files.join("init.sql"), text)?;
     let mut install = match Product::chosen()? {
         Product::OceanBase => return Ok(()),
-        // --force, as it would insist on looking up the name of the machine.
+        // Without --force, it insists on looking up the name of the machine.
         Product::MariaDb => {
             let mut install = Command::new("mariadb-install-db");
             install.args(["--no-defaults", "--datadir=.", "--force", "--skip-test-db"]);
@@ -369,9 +370,9 @@ fn install(files: &Path) -> io::Result<()> {
             install
         }
     };
-    // From inside the folder, as the first of them splits a path at spaces. Of the folder for temporary files, which is
-    // not shared: a starting MariaDB removes what others keep there.
-    succeeded(
+    // From inside the folder, as mariadb-install-db splits a path at spaces. The folder for temporary files is not shared:
+    // a starting MariaDB removes what others keep there.
+    run_to_success(
         install
             .args(as_root())
             .arg("--tmpdir=..")
@@ -380,8 +381,8 @@ fn install(files: &Path) -> io::Result<()> {
     )
 }
 
-/// Runs a command that ends by itself.
-fn succeeded(command: &mut Command) -> io::Result<()> {
+/// Runs a command to its end.
+fn run_to_success(command: &mut Command) -> io::Result<()> {
     let program = command.get_program().display().to_string();
     let output = command.output().map_err(|error| {
         io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
@@ -393,7 +394,7 @@ fn succeeded(command: &mut Command) -> io::Result<()> {
     Err(io::Error::other(format!("{program} failed: {said}")))
 }
 
-/// It refuses to be root unless told; here it owns nothing but its folder.
+/// The argument without which a server refuses to run as root. Here it owns nothing but its folder.
 fn as_root() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() {
         &["--user=root"]

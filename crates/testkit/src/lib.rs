@@ -1,4 +1,5 @@
-//! Throw-away Redis, MariaDB and MySQL servers, a replicated pair behind a proxy, and a fault-injecting TCP proxy, for tests, tools and examples.
+//! Throw-away Redis, MariaDB, MySQL and OceanBase servers, a replicated pair behind a proxy, and a fault-injecting TCP
+//! proxy, for tests, tools and examples.
 //!
 //! Every server listens on a free port of 127.0.0.1, keeps its files in a temporary folder, and is gone with them
 //! when it is dropped or when this process ends, however it ends.

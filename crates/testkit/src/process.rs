@@ -57,10 +57,10 @@ impl Process {
         Ok(process)
     }
 
-    /// Waits until `condition`, of the server that it is to become, holds.
+    /// Waits until `condition` holds, which says that the server is up.
     ///
     /// # Errors
-    /// It did not within `limit`, or the process ended: with the end of its log.
+    /// When it did not hold within `limit`, or the process ended. The error quotes the end of the log.
     pub async fn serves(
         &self,
         limit: Duration,
@@ -116,7 +116,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        // Held meanwhile: a child that has ended keeps its id until it is waited for.
+        // The lock is held meanwhile: a child that has ended keeps its id until it is waited for.
         let mut child = self.child();
         if child.try_wait()?.is_some() {
             return Err(io::Error::other("the process has ended by itself"));
@@ -151,7 +151,7 @@ impl TemporaryFolder {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = env::temp_dir().join(format!("throw-away-{}-{number}", process::id()));
         fs::create_dir_all(&path)?;
-        // A moment later: the servers that write to it are being killed in the same way.
+        // It waits a moment: the servers that write to the folder are being killed in the same way.
         let watcher = Watcher::start(r#"sleep 1; rm -rf "$0""#, path.as_os_str())?;
         Ok(Self {
             path,

@@ -3,7 +3,8 @@
 //! COMMIT and [`Mode::LoseRequest`] search the bytes of a request.
 //!
 //! Clients come from 127.0.0.1. Each other address has a mode of its own: servers that replicate from the one behind
-//! the proxy, or watch it, connect from addresses such as 127.0.0.2 (Redis' `bind-source-addr`), and are cut off alone.
+//! the proxy, or watch it, connect from addresses such as 127.0.0.2 (Redis' `bind-source-addr`), so that they can be cut
+//! off without the clients.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -29,8 +30,9 @@ const PASS_LIMIT: Duration = Duration::from_secs(60);
 /// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
 const LATE_BY: Duration = Duration::from_millis(30);
 
-/// Whether these are replies of MySQL's protocol to some statements of a text, and not all: of the last packet, if it is an OK or
-/// the end of rows, the flag SERVER_MORE_RESULTS_EXISTS. Cut off before, a server may not run the rest.
+/// Whether more replies of MySQL's protocol follow to the statements of one text. If the last packet is an OK or the end of
+/// rows, its flag SERVER_MORE_RESULTS_EXISTS says so. A server that is cut off before the last reply may not run the
+/// remaining statements.
 fn more_results_follow(mut replies: &[u8]) -> bool {
     const MORE_RESULTS: u8 = 8;
     let mut has_more = false;
@@ -92,7 +94,7 @@ pub enum Mode {
     Forward,
     /// Keeps connections open and passes nothing on.
     Hang,
-    /// Keeps connections open, and passes requests on and the replies later.
+    /// Keeps connections open and passes requests on; the replies follow when another mode is set.
     HangReplies,
     /// Closes every connection, also new ones.
     Cut,
@@ -106,8 +108,8 @@ pub enum Mode {
     LoseReplyTo(&'static str),
     /// As [`Mode::LoseReplyTo`] once, then as [`Mode::Cut`].
     LoseReplyToThenCut(&'static str),
-    /// Passes on the first two results of MySQL's protocol to a request that contains this text, once the server has run all of
-    /// it, and then an error, as a proxy does that has lost its server; then as [`Mode::Forward`].
+    /// Once the server has run all of a request that contains this text, passes on the first two results of MySQL's protocol
+    /// and then an error, as a proxy does that has lost its server; then as [`Mode::Forward`].
     FailReplyTo(&'static str),
     /// Closes the connection in place of the next reply; then as [`Mode::Forward`].
     LoseReply,
@@ -131,14 +133,14 @@ pub enum Mode {
     LoseReplies,
     /// Connections that are open when this is set are half-open for good, whatever mode follows but
     /// [`Mode::Cut`]: they pass nothing any more in either direction and are not closed, not even
-    /// when their client closes. It is a middlebox that forgot its flows. New ones work.
+    /// when their client closes. A middlebox that forgot its flows does the same. New connections work.
     HalfOpen,
     /// Keeps each COMMIT until another mode is set, and its connection to the server open until then,
     /// even when its client has closed.
     HoldCommits,
-    /// From its next request on, keeps all that a client sends, in the meantime also the close of its connection, until
-    /// [`Proxy::pass_held`]; then passes it on in that order. What the server sends is passed on all the while. A
-    /// connection that is kept stays so, whatever mode follows but [`Mode::Cut`].
+    /// From the next request of a connection on, keeps all that its client sends until [`Proxy::pass_held`], also the close
+    /// of the connection; then passes it on in that order. What the server sends is passed on all the while. A connection
+    /// whose bytes are kept stays so, whatever mode follows but [`Mode::Cut`].
     HoldBytes,
     /// Passes each request that contains this text on after this time, as [`Mode::HoldCommits`] does.
     DelayRequests(&'static str, Duration),
@@ -161,12 +163,12 @@ struct Shared {
     /// For each address that connections come from.
     modes: Mutex<HashMap<IpAddr, Arc<watch::Sender<Mode>>>>,
     requests: AtomicU64,
-    /// Of the requests with one of these texts, how many there were.
+    /// How many requests contained each of these texts.
     counted: Mutex<HashMap<&'static str, u64>>,
     half_opened: AtomicU64,
     /// How many requests are kept.
     held: watch::Sender<usize>,
-    /// Lets them go.
+    /// Lets the kept requests go.
     pass: Notify,
 }
 
@@ -227,7 +229,8 @@ impl Proxy {
         self.shared.counted()[text]
     }
 
-    /// How many requests it [keeps](Mode::HoldRequests), or passes on late; and how many connections' bytes.
+    /// How many requests it [keeps](Mode::HoldRequests), or passes on late, plus the connections whose
+    /// [bytes](Mode::HoldBytes) it keeps.
     pub fn held(&self) -> usize {
         *self.shared.held.borrow()
     }
@@ -287,7 +290,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 struct Link {
     shared: Arc<Shared>,
     mode: Arc<watch::Sender<Mode>>,
-    /// How often [`Mode::HalfOpen`] was set before; `None` where that does not concern it.
+    /// How many times [`Mode::HalfOpen`] had been set when it was accepted; `None` if it cannot become half-open.
     half_opened: Option<u64>,
     /// Whether the next reply is to be lost.
     losing: AtomicBool,
@@ -332,7 +335,7 @@ impl Link {
         else {
             return;
         };
-        // The connection to the server stays open, that of the client only with `client`.
+        // The connection to the server stays open; that to the client only if there is a `client`.
         let client = client.map(|from_client| (from_client, to_client));
         let passed = self.shared.pass.notified();
         let held = Held::new(&self.shared.held);
@@ -557,7 +560,7 @@ fn contains(request: &[u8], text: &str) -> bool {
         .any(|part| part == text.as_bytes())
 }
 
-/// Counts one that is kept, for as long as it lives.
+/// Counts as one kept request, or connection whose bytes are kept, for as long as it lives.
 struct Held<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Held<'a> {
@@ -591,7 +594,7 @@ enum Treatment {
 struct Late {
     request: Vec<u8>,
     to_server: OwnedWriteHalf,
-    /// Until it is told where there is none.
+    /// `None`: until [`Proxy::pass_held`].
     delay: Option<Duration>,
     client: Option<OwnedReadHalf>,
 }

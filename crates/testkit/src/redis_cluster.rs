@@ -57,7 +57,7 @@ impl RedisCluster {
     }
 
     /// Makes a cluster of nodes that were started as [`Role::ClusterNode`]: three masters, and a replica of each where
-    /// there are six. They meet at these ports, for clients and for nodes, which they must announce.
+    /// there are six. They meet at these ports (one for clients, one for nodes), which they must announce.
     pub async fn from_nodes(nodes: Vec<RedisServer>, ports: &[[u16; 2]]) -> Self {
         let cluster = Self { nodes };
         let count = cluster.nodes.len();
@@ -154,13 +154,12 @@ impl RedisCluster {
             let Some(Value::Int(port)) = master.get(1) else {
                 return None;
             };
-            let serves = (*first..=*last).contains(&i64::from(slot));
-            let number = || {
-                self.nodes
-                    .iter()
-                    .position(|node| i64::from(node.port()) == *port)
-            };
-            serves.then(number).flatten()
+            if !(*first..=*last).contains(&i64::from(slot)) {
+                return None;
+            }
+            self.nodes
+                .iter()
+                .position(|node| i64::from(node.port()) == *port)
         })
     }
 
@@ -207,8 +206,8 @@ impl RedisCluster {
     }
 
     /// Moves the slot's keys, and then the slot, until every node knows: from here on `source` answers MOVED. A node that
-    /// takes a slot must know the configuration epoch of the one before it, or it loses the slot to that one's next
-    /// message.
+    /// takes over a slot must know the configuration epoch of the previous owner; otherwise the previous owner's next message
+    /// takes the slot back.
     pub async fn end_move(&self, slot: u16, source: usize, target: usize) {
         let name = slot.to_string();
         let keys: Vec<String> = self.run(source, &["GETKEYSINSLOT", &name, "1000"]).await;

@@ -28,8 +28,8 @@ impl RedisSentinel {
         Self::form(None, |_| Vec::new()).await
     }
 
-    /// As [`start`](Self::start); they use TLS among each other, master, replica and sentinels on one of these ports each,
-    /// with these arguments on the command line for it.
+    /// As [`start`](Self::start), but the servers use TLS among each other: master, replica and sentinels, on one of these
+    /// ports each, with the command-line arguments that `arguments` returns for the port.
     pub async fn start_with_tls(ports: [u16; 5], arguments: impl Fn(u16) -> Vec<String>) -> Self {
         Self::form(Some(ports), arguments).await
     }
@@ -95,8 +95,8 @@ pub async fn in_sync(master: &RedisServer, replica: &RedisServer) {
     .await;
 }
 
-/// Whether both report that the replica follows its master. The master does so later, and counts
-/// the replica's acknowledgements only from then on.
+/// Whether both report that the replica follows its master. The master reports it later, and counts the
+/// replica's acknowledgements only from then on.
 pub async fn is_in_sync(master: &RedisServer, replica: &RedisServer) -> bool {
     replication_says(master, "state=online").await
         && replication_says(replica, "master_link_status:up").await

@@ -17,8 +17,9 @@ use super::process::{Process, TemporaryFolder, free_port};
 /// How long a server may take to answer its first PING, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// The arguments of a server that keeps every write. Written before the reply is sent, which outlives SIGKILL; only a power
-/// failure asks for fsync. Not `everysec`: while an fsync is under way, that delays writes beyond their replies.
+/// The arguments of a server that keeps every write. A write is in the file before its reply is sent, so it survives
+/// SIGKILL; only a power failure would need fsync. Not `everysec`: while an fsync is under way, that sends replies before the
+/// writes are in the file.
 pub const KEEPS_WRITES: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "no"];
 
 /// What a server is started as.
@@ -94,7 +95,8 @@ impl RedisServer {
         };
         // A free port may be taken by another process before the server binds it: then try others.
         for attempt in 1.. {
-            (server.port, server.bus) = (free_port()?, free_port()?);
+            server.port = free_port()?;
+            server.bus = free_port()?;
             server.data = server.folder.path().join(format!("redis-{}", server.port));
             std::fs::create_dir_all(&server.data)?;
             match server.try_restart().await {
@@ -211,7 +213,7 @@ impl RedisServer {
 
     async fn info(&self) -> RedisResult<String> {
         let mut connection = self.client().get_multiplexed_async_connection().await?;
-        // Refused while it loads its data; INFO is not.
+        // PING is refused while the server loads its data; INFO is not.
         let _pong: String = redis::cmd("PING").query_async(&mut connection).await?;
         redis::cmd("INFO")
             .arg("server")

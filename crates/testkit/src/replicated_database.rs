@@ -26,8 +26,8 @@ pub enum Replication {
     /// For nothing, as there is no replica.
     #[default]
     None,
-    /// For the replica to have received it, before anybody can read it (`AFTER_SYNC`), for ten minutes: a test ends sooner, so
-    /// it never becomes asynchronous by itself.
+    /// For the replica to have received it, before anybody can read it (`AFTER_SYNC`); for ten minutes at most. A test ends
+    /// sooner, so replication never becomes asynchronous by itself.
     SemiSynchronous,
     /// For nothing: the replica may lack what the primary has confirmed.
     Asynchronous,
@@ -56,8 +56,8 @@ impl ReplicatedDatabase {
     /// Starts them in folders below `folder`, both with these settings; returns when the replica follows.
     ///
     /// # Errors
-    /// A server is not installed or did not start, with the end of its log; the environment asks for MySQL, which has other
-    /// statements for all this.
+    /// A server is not installed or did not start, with the end of its log; or a replica is asked for and the product is not
+    /// MariaDB, as others have other statements for all this.
     pub async fn start_in(
         folder: Arc<TemporaryFolder>,
         replication: Replication,
@@ -100,7 +100,7 @@ impl ReplicatedDatabase {
         self.primary.url_at(self.port())
     }
 
-    /// `127.0.0.1:<port>` of that.
+    /// `127.0.0.1:<port>`, as in [`url`](Self::url).
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port())
     }
@@ -112,7 +112,7 @@ impl ReplicatedDatabase {
         }
     }
 
-    /// The primary, or the server that was it until it was killed.
+    /// The primary, also after it was killed.
     pub fn primary(&self) -> &DatabaseServer {
         &self.primary
     }
@@ -160,15 +160,15 @@ impl ReplicatedDatabase {
         run(&mut old, "SET GLOBAL read_only = 1").await?;
         let position = value(&mut old, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
         let mut new = self.replica.admin().await?;
-        applied(&mut new, &position).await?;
+        wait_until_applied(&mut new, &position).await?;
         self.take_over().await
     }
 
-    /// The server that is not the primary, running or not, loses all it has for a copy of what the primary has, and follows
-    /// it; returns when it has caught up. The primary stands still for some tenths of a second.
+    /// Replaces the data of the other server, running or not, by a copy of the primary's, and makes it follow the primary;
+    /// returns when it has caught up. The primary stands still for some tenths of a second.
     pub async fn rejoin(&mut self) -> io::Result<()> {
         self.replica.settings.arguments = arguments(&self.common, Role::Replica, self.replication);
-        // Not from the first transaction on, each of which waits for the disk: that took a minute for 800.
+        // A copy, since to replay all transactions takes long: each waits for the disk, and 800 took a minute.
         self.replica.start_as_copy(&self.primary).await?;
         let mut replica = self.replica.admin().await?;
         let position = value(&mut replica, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
@@ -203,7 +203,7 @@ impl ReplicatedDatabase {
             }
         }
         let position = value(&mut primary, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
-        applied(&mut replica, &position).await
+        wait_until_applied(&mut replica, &position).await
     }
 
     /// The replica receives nothing from now on, as behind a link that is cut: an asynchronous one lags, and with a
@@ -224,11 +224,11 @@ impl ReplicatedDatabase {
         self.proxy.lead_to(self.replica.address());
     }
 
-    /// Waits until the replica has applied all that it has received, and will get no more.
+    /// Stops the replica from receiving, and waits until it has applied all that it has received.
     async fn apply_received(&self) -> io::Result<()> {
         let mut replica = self.replica.admin().await?;
-        // This first: a MariaDB replica with GTIDs deletes what it has received and not applied when one of its threads is
-        // started while both are stopped, to fetch it again from a primary that is gone here.
+        // In this order: if both threads of a MariaDB replica with GTIDs are stopped and one is started, the replica deletes
+        // what it has received and not applied, to fetch it again. Here, the primary is gone.
         run(&mut replica, "START SLAVE SQL_THREAD").await?;
         run(&mut replica, "STOP SLAVE IO_THREAD").await?;
         let state = replica
@@ -236,7 +236,7 @@ impl ReplicatedDatabase {
             .await
             .map_err(io::Error::other)?;
         let received: String = state.try_get("Gtid_IO_Pos").map_err(io::Error::other)?;
-        applied(&mut replica, &received).await
+        wait_until_applied(&mut replica, &received).await
     }
 
     /// The replica, which has applied everything, becomes the primary.
@@ -270,7 +270,8 @@ fn arguments(common: &[String], role: Role, replication: Replication) -> Vec<Str
     let of_role = match (role, replication) {
         (_, Replication::None) => return common.to_vec(),
         (Role::Replica, Replication::Asynchronous) => &["--read-only=1"][..],
-        // Not of a primary: one that is started with it again gives up what is prepared and may have been acknowledged.
+        // The second is not for a primary: one that is started again with it gives up transactions that are prepared, and may
+        // have been acknowledged.
         (Role::Replica, _) => &["--read-only=1", "--rpl-semi-sync-slave-enabled=ON"],
         (Role::Primary, Replication::Asynchronous) => &[],
         (Role::Primary, _) => &["--rpl-semi-sync-master-enabled=ON"],
@@ -290,7 +291,7 @@ async fn value(connection: &mut MySqlConnection, query: &str) -> io::Result<Stri
 }
 
 /// Waits until a replica has applied everything up to this position.
-async fn applied(replica: &mut MySqlConnection, position: &str) -> io::Result<()> {
+async fn wait_until_applied(replica: &mut MySqlConnection, position: &str) -> io::Result<()> {
     let wait = format!("SELECT MASTER_GTID_WAIT('{position}', {})", LIMIT.as_secs());
     match replica
         .fetch_one(wait.as_str())

@@ -36,7 +36,7 @@ impl Says {
     }
 }
 
-/// A running one, which ends with its connections when dropped.
+/// A running scripted sentinel, which ends with its connections when dropped.
 #[derive(Debug)]
 pub struct ScriptedSentinel {
     address: SocketAddr,

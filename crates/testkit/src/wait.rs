@@ -22,7 +22,7 @@ pub async fn eventually(what: &str, limit: Duration, condition: impl AsyncFnMut(
     );
 }
 
-/// Calls `attempt` until it returns a value, with a pause after each that did not; `None` when none did within `limit`.
+/// Calls `attempt` until it returns a value, with pauses in between; `None` when it returned none within `limit`.
 pub async fn poll<T, E>(
     limit: Duration,
     pause: Duration,

@@ -1,5 +1,5 @@
-//! The replicated database is what its name says: what it confirms, a semi-synchronous replica has received, and an
-//! asynchronous one may lack.
+//! What a replicated database has confirmed: a semi-synchronous replica has received it, and an asynchronous one may
+//! lack it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use sqlx::{Connection, Executor, MySqlConnection, Row};
 use tokio::time::timeout;
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// So long a commit waits for a replica that does not receive it.
+/// How long the test waits for a commit that must not be confirmed.
 const UNCONFIRMED: Duration = Duration::from_secs(1);
 
 /// Runs a statement on a new connection through the proxy.
@@ -56,15 +56,18 @@ async fn what_a_replica_has_not_received_is_confirmed_only_by_an_asynchronous_pa
         .await;
         pair.stop_receiving().await.expect("stop");
         let adding = run(&pair, "INSERT INTO numbers VALUES (2)");
-        let expected = replication == Replication::Asynchronous;
-        let confirmed = timeout(if expected { LIMIT } else { UNCONFIRMED }, adding)
-            .await
-            .is_ok();
-        assert_eq!(confirmed, expected);
-        let read = if confirmed { vec![1, 2] } else { vec![1] };
+        let must_be_confirmed = replication == Replication::Asynchronous;
+        let limit = if must_be_confirmed {
+            LIMIT
+        } else {
+            UNCONFIRMED
+        };
+        let confirmed = timeout(limit, adding).await.is_ok();
+        assert_eq!(confirmed, must_be_confirmed);
+        let readable = if confirmed { vec![1, 2] } else { vec![1] };
         assert_eq!(
             numbers(&pair.url()).await,
-            read,
+            readable,
             "nobody reads what is not confirmed"
         );
         pair.kill_primary();

@@ -1,6 +1,7 @@
 //! The burst: one sale, and all buyers at once.
 //!
-//! [`run`] does it all. Its steps ([`publish()`], [`prepare`], [`run_on_sale`]) are public too, for who does something between them.
+//! [`run`] does it all. Its steps ([`publish()`], [`prepare`], [`run_on_sale`]) are public too, for callers that do something
+//! between them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,7 +23,7 @@ use crate::{
 
 pub use crate::burst_options::BurstOptions;
 
-/// How often buyers come again who were told to.
+/// How many times buyers come again, if they were told to.
 const RETURNS: u32 = 5;
 
 /// A burst that was run and judged.
@@ -171,11 +172,11 @@ pub async fn run_until_sold_out(
     let mut report = run_on_sale(voucher_id, options, order_rows, buyers.clone()).await?;
     for _ in 0..RETURNS {
         let stock_left = report.verdict.stock_left;
-        let trouble = report
+        let had_trouble = report
             .records
             .iter()
             .any(|record| record.observed.reply.is_trouble());
-        if !report.verdict.is_clean() || stock_left <= 0 || !trouble {
+        if !report.verdict.is_clean() || stock_left <= 0 || !had_trouble {
             break;
         }
         let message = format!("  {stock_left} left, and buyers were told to try again: they do");
@@ -219,7 +220,7 @@ pub async fn run_on_sale(
         limit,
     };
     let waited = pending::wait(sale, order_rows, &mut records).await?;
-    // What is in flight is waited for: briefly if every reply was a definite answer, longer if some purchases had begun and
+    // Waits for purchases in flight: briefly if every reply was a definite answer, longer if some purchases had begun and
     // met errors, or no reply came. A refusal that is followed by an order must be caught, too.
     let errors = records
         .iter()

@@ -12,18 +12,18 @@ use crate::burst::Report;
 pub enum Conformance {
     /// Nothing can go wrong here, and nothing did.
     Holds,
-    /// What can break did not this time, and need not.
+    /// A violation that is possible was not seen this time. It need not occur.
     NotSeen(String),
-    /// What can break did.
+    /// A violation that is possible occurred.
     Broken(String),
-    /// What had to show itself did not; a fresh sale may show it.
+    /// A violation that must show itself did not; a fresh sale may show it.
     DidNotShow(String),
     /// A promise was not kept.
     Violation(String),
 }
 
 impl Conformance {
-    /// Whether the ladder as a whole may still be called a success.
+    /// Whether the sale ended as the table says.
     pub fn is_as_promised(&self) -> bool {
         !matches!(self, Self::DidNotShow(_) | Self::Violation(_))
     }
@@ -52,13 +52,13 @@ impl Conformance {
         }
         let verdict = &report.verdict;
         let oversell = strategy.row().oversell;
-        let second = strategy.second_order_on(instances);
+        let second_order = strategy.second_order_on(instances);
         let mut broken = Vec::new();
         let mut violated = Vec::new();
         for (invariant, count) in verdict.violations() {
             let allowed = match invariant {
                 "oversold" => oversell.can_break(),
-                "duplicates" => second.can_break(),
+                "duplicates" => second_order.can_break(),
                 // A read followed by a write loses updates: the books of such a sale are off too.
                 "drift" | "false sold-out" => oversell.can_break(),
                 _ => false,
@@ -79,7 +79,7 @@ impl Conformance {
         if !violated.is_empty() {
             return Self::Violation(violated.join(", "));
         }
-        for (invariant, guarantee) in [("oversold", oversell), ("duplicates", second)] {
+        for (invariant, guarantee) in [("oversold", oversell), ("duplicates", second_order)] {
             if guarantee == Guarantee::Shown && !broken.contains(&invariant) {
                 return Self::DidNotShow(invariant.to_owned());
             }
@@ -87,7 +87,7 @@ impl Conformance {
         if !broken.is_empty() {
             return Self::Broken(broken.join(", "));
         }
-        if second.can_break() {
+        if second_order.can_break() {
             Self::NotSeen("duplicates".to_owned())
         } else {
             Self::Holds

@@ -17,7 +17,8 @@ use crate::{
     live::Live,
 };
 
-/// So few that no backlog is full, and so many that the first is not idle for long when the last is open.
+/// How many connections are opened at once: so few that no server's backlog is full, and so many that the first is not
+/// idle for long when the last is open.
 const OPENED_AT_ONCE: usize = 128;
 
 /// A request to be made.
@@ -99,13 +100,13 @@ impl Connections {
         next: impl Fn(usize) -> Option<Job<T>> + Send + Sync + 'static,
         ended: impl Fn(Done<T>) + Send + Sync + 'static,
     ) -> Result<(), Error> {
-        let source = Arc::new((next, ended));
+        let callbacks = Arc::new((next, ended));
         let mut working = JoinSet::new();
         for (target, mut connection) in self.links.drain(..) {
-            let source = source.clone();
+            let callbacks = callbacks.clone();
             let live = live.clone();
             working.spawn(async move {
-                let (next, ended) = &*source;
+                let (next, ended) = &*callbacks;
                 while let Some(Job { call, due, what }) = next(target) {
                     let waited = live.stop.run_until_cancelled(wait_until_due(due)).await;
                     if waited.is_none() {

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_refused_token_is_told_to_be_the_services_own() {
+    fn only_the_refusal_of_a_token_advises_about_the_token() {
         let refused = |code: &str, message: &str| Error::Refused {
             what: "publishing a sale",
             status: 400,

@@ -1,4 +1,4 @@
-//! Load generator: purchases on one sale, of a burst very many at once.
+//! Load generator: purchases on one sale; in a burst, very many at once.
 //!
 //! The attempts of one buyer go to the targets in turn. In a burst they are neighbours in the targets' queues as well, so
 //! they truly overlap, on one instance and across them.
@@ -22,7 +22,7 @@ use crate::{
     reply::Reply,
 };
 
-/// One finished attempt. Times count from the opening of the sale, and are cut off before it.
+/// One finished attempt. Times count from the opening of the sale; a time before it is 0.
 #[derive(Debug, Clone)]
 pub struct Record {
     /// The buyer and the reply, for the checker.
@@ -53,7 +53,7 @@ pub struct Attempt<T = ()> {
     pub attempt: u32,
     /// When, from the opening of the sale; `None`: as soon as a connection is free.
     pub due: Option<Duration>,
-    /// What its end is to lead to, for the caller.
+    /// The caller's own: what follows when the attempt has ended.
     pub then: T,
 }
 
@@ -73,7 +73,8 @@ pub struct Purchases<T = ()> {
 }
 
 impl<T: Copy + Send + Sync + 'static> Purchases<T> {
-    /// Makes them until `live` is stopped, and returns a record of every attempt; `ended` is told of each at once.
+    /// Makes the attempts until `live` is stopped, and returns a record of each one made. Calls `ended` as soon as one has
+    /// ended.
     ///
     /// # Errors
     /// [`Error::Task`]; whatever a server does is a record.

@@ -118,7 +118,7 @@ pub enum Failure {
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) target: Target,
-    /// From the first byte of connecting to the last byte of the answer.
+    /// Time limit of a request, from the first byte of connecting to the last byte of the answer.
     limit: Duration,
     link: Option<Link>,
 }
@@ -127,7 +127,7 @@ pub struct Connection {
 #[derive(Debug)]
 struct Link {
     sender: SendRequest<Full<Bytes>>,
-    /// Its drop closes the socket: a caller that gave up hangs up.
+    /// Dropping it closes the socket, so that a caller that gives up hangs up.
     _driver: AbortOnDropHandle<()>,
 }
 
@@ -183,7 +183,7 @@ impl Connection {
             .request(call)
             .map_err(|e| Failure::NotSent(e.to_string()))?;
         loop {
-            let fresh = self.link.is_none();
+            let is_new_connection = self.link.is_none();
             let mut link = self
                 .connect(deadline)
                 .await
@@ -211,7 +211,7 @@ impl Connection {
                     self.link = Some(link);
                     return Ok(response);
                 }
-                Ok(Err((Some(unsent), _))) if !fresh => request = unsent,
+                Ok(Err((Some(unsent), _))) if !is_new_connection => request = unsent,
                 Ok(Err((Some(_), reason))) => return Err(Failure::NotSent(reason)),
                 Ok(Err((None, reason))) => return Err(Failure::Lost(reason)),
                 Err(_) => return Err(Failure::TimedOut),

@@ -1,6 +1,6 @@
 //! The names of the Redis keys that the tools read or break, in both of the service's key styles.
 //!
-//! In the cluster's style all that the scripts of the stream touch has one tag in braces, which puts it into one slot.
+//! In the cluster's style, all keys that the stream's scripts use have one tag in braces, which puts them into one slot.
 
 use std::fmt;
 
@@ -56,8 +56,8 @@ impl Keys {
         format!("seckill:stock{}:{voucher_id}", self.tag)
     }
 
-    /// The keys of which any may be lost without an order being lost: the hash of pending orders, the counter of ids of a
-    /// day (`2026:01:31`), and of each sale the stock counter, the claims and the open mark.
+    /// The keys that may be lost without any order being lost: the hash of pending orders, the counter of ids of a day
+    /// (`2026:01:31`), and of each sale the stock counter, the claims and the open mark.
     pub fn replaceable(self, day: &str, voucher_ids: &[u64]) -> Vec<String> {
         let mut keys = vec![self.pending(), format!("icr:order{}:{day}", self.tag)];
         for id in voucher_ids {

@@ -13,7 +13,7 @@
 //! - [`keys`] names the Redis keys that the tools look at.
 //! - [`environment`]: the servers, as command lines name them.
 //! - [`target`], [`http`], [`descriptors`] send requests; [`driver`] sends very many, each when it is due; [`generator`]
-//!   has it buy.
+//!   makes purchases with it.
 //! - [`buyers`], [`sessions`], [`publish`], [`order_rows`] prepare a sale and read its end.
 //! - [`latency`], [`live`], [`table`] count and show; [`markdown`] is for documents.
 //! - [`burst`] runs and judges one sale; [`comparison`] runs two strategies side by side, watched while they go

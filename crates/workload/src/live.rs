@@ -21,7 +21,7 @@ pub struct Live {
     done: AtomicU64,
     /// Successes among them.
     orders: AtomicU64,
-    /// Of each attempt to buy since somebody last took them: its reply and its latency.
+    /// The reply and the latency of each attempt to buy, since they were taken last.
     window: Mutex<Vec<(Reply, Duration)>>,
     /// Cancelled when all connections are open and the first request is sent.
     pub opened: CancellationToken,
@@ -30,7 +30,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Of a run that is stopped by this token.
+    /// The counters of a run that is stopped by this token.
     pub fn stopped_by(stop: &CancellationToken) -> Self {
         Self {
             stop: stop.clone(),
@@ -50,7 +50,7 @@ impl Live {
         lock(&self.window).push((reply.clone(), latency));
     }
 
-    /// Of each attempt to buy that finished since the last call: its reply and its latency.
+    /// The reply and the latency of each attempt to buy that finished since the last call.
     pub fn take_window(&self) -> Vec<(Reply, Duration)> {
         std::mem::take(&mut *lock(&self.window))
     }
@@ -66,7 +66,7 @@ impl Live {
     }
 }
 
-/// What a panic left is as good as ever: counts and records.
+/// Locks a mutex. What it holds, counts and records, is as good after a panic as before.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -81,7 +81,7 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Says one thing.
+    /// Writes one line.
     pub fn say(self, text: &str) {
         if self == Self::Stderr {
             say(text);
@@ -105,7 +105,8 @@ impl Progress {
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
         tick.tick().await;
         let mut work = std::pin::pin!(work);
-        let mut before = (0, begin);
+        let mut done_before = 0;
+        let mut last_tick = begin;
         loop {
             let line = |rate: f64| {
                 let orders = match live.orders() {
@@ -133,10 +134,12 @@ impl Progress {
                     return result;
                 }
                 _ = tick.tick() => {
-                    let now = (live.done(), Instant::now());
-                    let span = (now.1 - before.1).as_secs_f64().max(1e-6);
-                    let rate = (now.0 - before.0) as f64 / span;
-                    before = now;
+                    let done = live.done();
+                    let now = Instant::now();
+                    let span = (now - last_tick).as_secs_f64().max(1e-6);
+                    let rate = (done - done_before) as f64 / span;
+                    done_before = done;
+                    last_tick = now;
                     if terminal { rewrite(&line(rate)) } else { say(&line(rate)) }
                 }
             }

@@ -33,7 +33,7 @@ pub struct Snapshot {
 impl Snapshot {
     fn new(stock_left: i64, issued: Option<i32>, rows: Vec<OrderRow>) -> Self {
         let sold = rows.iter().filter(|row| !row.is_cancelled()).count() as i64;
-        // A sale published by a node that keeps no `issued` can only be taken at its word.
+        // Where the node that published the sale keeps no `issued`, the rows and the stock cannot contradict it.
         let issued = issued.map_or(stock_left + sold, i64::from);
         Self {
             sale: Sale {
@@ -69,7 +69,8 @@ impl OrderRows {
             what: "while connecting",
             source,
         };
-        // A pool tries an address that refuses connections again and again, until its limit.
+        // Connects without the pool first: that would try an address that refuses connections again and again, until its
+        // limit.
         let first = tokio::time::timeout(LIMIT, MySqlConnection::connect(database_url)).await;
         drop(
             first
@@ -188,19 +189,19 @@ impl OrderRows {
         loop {
             let read = self.read_all(vouchers.clone()).await;
             let now = Instant::now();
-            let over = now - begin >= limit;
+            let limit_reached = now - begin >= limit;
             match (read, last.take()) {
                 (Ok(sales), Some((before, since))) if sales == before => {
                     let is_quiet = now - since >= quiet;
-                    let enough = sales.iter().map(|sale| sale.rows.len()).sum::<usize>() >= orders;
-                    if over || is_quiet && enough {
+                    let rows: usize = sales.iter().map(|sale| sale.rows.len()).sum();
+                    if limit_reached || is_quiet && rows >= orders {
                         return Ok((sales, is_quiet));
                     }
                     last = Some((sales, since));
                 }
-                (Ok(sales), _) if over => return Ok((sales, false)),
+                (Ok(sales), _) if limit_reached => return Ok((sales, false)),
                 (Ok(sales), _) => last = Some((sales, now)),
-                (Err(error), _) if over => return Err(error),
+                (Err(error), _) if limit_reached => return Err(error),
                 // A database that is away for a moment may be part of the test.
                 (Err(_), _) => {}
             }

@@ -1,10 +1,10 @@
 //! Waits for purchases that were answered *pending*, and looks up what became of them.
 //!
 //! A node may admit first and commit later (202, `PENDING`). Such a success is only a claim that the
-//! order will be decided; so before a sale is judged, its pending orders are waited for. One that has a
-//! row by then is ordered. One that has none is looked up by its buyer: where that ends in a definite no, the
-//! reply becomes [`Reply::Withdrawn`], and the checker says whether the no is one. What is not decided at the
-//! limit is left as it is, and the checker calls it lost.
+//! order will be decided; so before a sale is judged, its pending orders are waited for. An order that has
+//! a row by then is decided. One that has none is looked up by its buyer: if it was refused, the reply
+//! becomes [`Reply::Withdrawn`], and the checker judges the refusal. What is not decided at the limit is
+//! left as it is, and the checker calls it lost.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -45,10 +45,10 @@ pub struct PendingSale<'a> {
 }
 
 /// Waits until every pending order of `records` is decided and the stream is empty, and writes into the
-/// records which were refused. Returns how long it took until all rows were there; `None` where nothing
-/// was pending.
+/// records which were refused. Returns how long it took until all were decided, or until the limit; `None`
+/// where nothing was pending.
 pub async fn wait(
-    scene: PendingSale<'_>,
+    sale: PendingSale<'_>,
     order_rows: &OrderRows,
     records: &mut [Record],
 ) -> Result<Option<Duration>, Error> {
@@ -64,22 +64,22 @@ pub async fn wait(
         return Ok(None);
     }
     let begin = Instant::now();
-    let redis = redis_connection::open(&scene.access.redis_url)?;
-    let tokens: HashMap<u64, &HeaderValue> = scene
+    let redis = redis_connection::open(&sale.access.redis_url)?;
+    let tokens: HashMap<u64, &HeaderValue> = sale
         .buyers
         .iter()
         .map(|buyer| (buyer.user_id, &buyer.token))
         .collect();
-    let mut connections: Vec<Connection> = scene
+    let mut connections: Vec<Connection> = sale
         .targets
         .iter()
         .map(|target| Connection::new(target.clone(), LIMIT))
         .collect();
-    let mut looked_up = begin;
+    let mut last_look_up = begin;
     let mut decided = None;
     loop {
         // A database that is away for a moment may be part of the test.
-        if let Ok(snapshot) = order_rows.read(scene.voucher_id).await {
+        if let Ok(snapshot) = order_rows.read(sale.voucher_id).await {
             open.retain(|(_, id)| {
                 snapshot
                     .rows
@@ -87,7 +87,7 @@ pub async fn wait(
                     .is_err()
             });
         }
-        if !open.is_empty() && looked_up.elapsed() >= LOOK_UP_EVERY {
+        if !open.is_empty() && last_look_up.elapsed() >= LOOK_UP_EVERY {
             for (index, id) in open.iter().take(LOOK_UPS) {
                 let observed = &mut records[*index].observed;
                 let Some(token) = tokens.get(&observed.user_id) else {
@@ -99,13 +99,13 @@ pub async fn wait(
                 }
             }
             open.retain(|(index, _)| matches!(records[*index].observed.reply, Reply::Pending(_)));
-            looked_up = Instant::now();
+            last_look_up = Instant::now();
         }
-        let over = begin.elapsed() >= scene.limit;
-        if open.is_empty() || over {
+        let limit_reached = begin.elapsed() >= sale.limit;
+        if open.is_empty() || limit_reached {
             let decided = *decided.get_or_insert(begin.elapsed());
             // Orders whose replies were lost may still be on their way.
-            if over || !is_waiting(&redis, scene.access.keys().pending()).await {
+            if limit_reached || !is_waiting(&redis, sale.access.keys().pending()).await {
                 return Ok(Some(decided));
             }
         }

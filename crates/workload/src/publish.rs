@@ -33,19 +33,19 @@ pub async fn flash_sale(
     let mut connection = Connection::new(target.clone(), LIMIT);
     let call = Call::get("/shop/of/name?name=load%20tests");
     let found: Option<Vec<Shop>> = insist(&mut connection, &call, "looking for a shop").await?;
-    let ours = found.into_iter().flatten().find(|shop| shop.name == SHOP);
+    let existing_shop = found.into_iter().flatten().find(|shop| shop.name == SHOP);
     let mut make = async |path: &str, body: &Value, what: &'static str| {
         let call = Call::post(path).admin(&admin_token).json(body);
         let id: Option<u64> = insist(&mut connection, &call, what).await?;
         id.ok_or_else(|| Error::Usage(format!("{what}: the service told no id")))
     };
-    let new = json!({
+    let new_shop = json!({
         "name": SHOP, "typeId": 10, "images": "", "address": "127.0.0.1", "x": 120.15, "y": 30.32,
         "avgPrice": 80, "openHours": "00:00-24:00",
     });
-    let shop = match ours {
+    let shop = match existing_shop {
         Some(shop) => shop.id,
-        None => make("/shop", &new, "making a shop").await?,
+        None => make("/shop", &new_shop, "making a shop").await?,
     };
     let voucher = voucher(
         access,

@@ -80,7 +80,7 @@ pub struct Envelope<T> {
 }
 
 impl Envelope<Value> {
-    /// The order id, `Ok(None)` if there is none, `Err` if what is there contradicts itself.
+    /// The order id; `Ok(None)` if there is none, `Err` if it cannot be read, or its two forms differ.
     fn id(&self) -> Result<Option<i64>, ()> {
         let number = self
             .data
@@ -157,7 +157,7 @@ impl Reply {
     pub fn from_look_up(id: i64, answer: &Response) -> Self {
         match Self::read(answer.status, &answer.body) {
             _ if answer.status != 200 => Self::Pending(id),
-            // The reply holds the order itself, which has no place in that of a purchase.
+            // A look-up answers with the order itself, which is malformed as the reply to a purchase.
             Self::Ordered(_) | Self::Malformed => Self::Ordered(id),
             Self::Refused(code) => Self::Withdrawn { id, code },
             Self::AlreadyOrdered(_) => Self::Withdrawn {
@@ -192,7 +192,7 @@ impl Reply {
         }
     }
 
-    /// Whether the purchase may have begun, so that an order may still come of it: against what a refusal says, too.
+    /// Whether the purchase may have begun, so that an order may still come of it, even if the reply is a refusal.
     pub fn may_have_begun(&self) -> bool {
         match self {
             Self::Refused(code) => code == "UNAVAILABLE",

@@ -36,7 +36,7 @@ pub fn buyers(first: u64, count: usize) -> Vec<Buyer> {
 
 /// Opens the sessions of `buyers`, those in front first.
 pub async fn open(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
-    each(access, buyers, |pipe, key, buyer| {
+    for_each_session(access, buyers, |pipe, key, buyer| {
         let name = format!("user_{}", buyer.user_id);
         pipe.cmd("HSET")
             .arg(&key)
@@ -52,28 +52,29 @@ pub async fn open(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
 
 /// Ends their sessions.
 pub async fn end(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
-    each(access, buyers, |pipe, key, _| {
+    for_each_session(access, buyers, |pipe, key, _| {
         pipe.cmd("UNLINK").arg(&key).ignore();
     })
     .await
 }
 
-/// A master that has just been replaced may break the connection, or the one that is being made; each of these commands may
-/// run twice.
+/// How many times commands are sent: a master that has just been replaced may break the connection, or the one that is
+/// being made. Each of these commands may run twice.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(500);
 
-async fn each(
+/// Sends the commands that `add_commands` adds for each buyer and the key of its session.
+async fn for_each_session(
     access: &Access,
     buyers: &[Buyer],
-    does: impl Fn(&mut redis::Pipeline, String, &Buyer),
+    add_commands: impl Fn(&mut redis::Pipeline, String, &Buyer),
 ) -> Result<(), Error> {
     let mut redis = redis_connection::open(&access.redis_url)?.commands();
     for buyers in buyers.chunks(AT_A_TIME) {
         let mut pipe = redis::pipe();
         for buyer in buyers {
             let key = format!("login:token:{}", buyer.token.to_str().unwrap_or_default());
-            does(&mut pipe, key, buyer);
+            add_commands(&mut pipe, key, buyer);
         }
         let mut attempt = 1;
         while let Err(error) = pipe.query_async::<()>(&mut redis).await {

@@ -34,7 +34,7 @@ impl Target {
         connected
     }
 
-    /// One look-up at a time: the lock is held meanwhile. A caller that waits for another's may stop waiting.
+    /// Looks the name up, once at a time: the lock is held meanwhile. A caller that waits for the lock may be dropped.
     async fn addresses(&self) -> io::Result<Arc<[SocketAddr]>> {
         let mut cached = self.addresses.lock().await;
         if let Some(addresses) = &*cached {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_reached_is_refused_at_once() {
+    fn an_address_that_cannot_be_used_is_refused_at_once() {
         for url in [
             "",
             "127.0.0.1:8080",

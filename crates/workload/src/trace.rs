@@ -50,7 +50,7 @@ impl Trace {
     pub fn batch(&self) -> Option<u64> {
         let committed = &self.step("batch-committed")?.saw;
         let orders = committed.get("orders")?.as_u64()?;
-        // A commit that succeeded tells no outcome.
+        // Only a commit that failed has an outcome.
         let has_failed = committed.contains_key("outcome");
         if orders == 0 || has_failed {
             return None;

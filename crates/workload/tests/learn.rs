@@ -20,7 +20,7 @@ fn the_model_agrees_with_the_table_and_its_figures_are_documented() {
     let file = root().join(LADDER_FILE);
     let wanted = ladder_file();
     let kept = fs::read_to_string(&file).unwrap_or_default();
-    present(LADDER_FILE, &kept, &wanted, || {
+    check_or_write(LADDER_FILE, &kept, &wanted, || {
         fs::write(&file, &wanted).expect("written")
     });
     let strategies = Strategy::ALL.map(|strategy| {
@@ -53,8 +53,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What is kept is what is wanted, or is written.
-fn present(what: &str, kept: &str, wanted: &str, write: impl FnOnce()) {
+/// Fails if `kept` is not `wanted`; with `UPDATE=1`, writes it instead.
+fn check_or_write(what: &str, kept: &str, wanted: &str, write: impl FnOnce()) {
     if env::var_os("UPDATE").is_some() && kept != wanted {
         return write();
     }
@@ -69,13 +69,13 @@ fn present(what: &str, kept: &str, wanted: &str, write: impl FnOnce()) {
     );
 }
 
-/// The text between the marks `<!-- name:begin -->` and `<!-- name:end -->` of a page is `wanted`.
+/// Checks that the text between the marks `<!-- name:begin -->` and `<!-- name:end -->` of a page is `wanted`, or writes it.
 fn page_shows(page: &str, name: &str, wanted: &str) {
     let file = root().join(page);
     let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{page}: {error}"));
     let kept = markdown::section(&text, name);
     let kept = kept.unwrap_or_else(|| panic!("{page} has no comments {name}:begin"));
-    present(page, kept, wanted, || {
+    check_or_write(page, kept, wanted, || {
         markdown::write(&file, name, wanted).expect("written")
     });
 }

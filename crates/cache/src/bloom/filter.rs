@@ -89,7 +89,7 @@ impl BloomFilter {
     /// Adds `item`; call it before its row is committed, and once more afterwards.
     ///
     /// # Errors
-    /// If Redis did not confirm. A row that is not committed yet must then not be.
+    /// If Redis did not confirm. A row that is not committed yet must then not be committed.
     pub async fn add(&self, item: &str) -> Result<(), Error> {
         self.add_all(&[item]).await
     }

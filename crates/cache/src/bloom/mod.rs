@@ -11,15 +11,15 @@
 //! than planned the rate rises; it never says "no" to an item that was added.
 //!
 //! # Never a wrong "no"
-//! - One Redis string holds the bits and, behind them, the state: lost together or not at all.
-//! - It is used only once filled, and only under the server process that was running then: a
-//!   restarted Redis may lack the last second of its log. The scripts in `lua/bloom_*.lua` check
+//! - One Redis string holds the bits and, behind them, the state: both are lost together or not at all.
+//! - It is used only once filled, and only while the server process that was running then still runs:
+//!   a restarted Redis may lack the last second of its log. The scripts in `lua/bloom_*.lua` check
 //!   both.
 //! - [`add`](filter::BloomFilter::add) an item *before* the row is committed, and again afterwards:
-//!   the first for a process that dies in between, the second for a filter that was lost and filled
-//!   again in between. The bits of a row that is rolled back do no harm.
-//! - Whatever writes rows must add them. Where a program that does not know the filter adds rows as
-//!   well, do not use it.
+//!   the process may die after the commit, and the filter may be lost and filled again between the
+//!   first call and the commit. The bits of a row that is rolled back do no harm.
+//! - Every program that inserts rows must add them to the filter. If one of them does not, do not use
+//!   the filter.
 //!
 //! A copy of the bits in each process would save the round trip of a "no"; it would also have to
 //! receive every added item before its row is visible anywhere, and so is not worth it.

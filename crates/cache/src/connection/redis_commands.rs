@@ -43,7 +43,7 @@ pub(crate) struct RebuildMutex {
 pub(crate) struct RedisCommands {
     connection: RoutedConnection,
     timeout: Duration,
-    /// Whether a key's mutex has the name that others know.
+    /// Whether a key's mutex has the name that programs in other languages use.
     pub(crate) shared_mutex: bool,
     /// Identifies this process in invalidation messages, so that it can skip its own.
     pub(crate) node_id: String,
@@ -230,7 +230,7 @@ fn is_command_error(error: &RedisError) -> bool {
                 | ServerErrorKind::ClusterDown
                 | ServerErrorKind::MasterDown
         ),
-        // Of a pipeline only its parts have a code.
+        // The error of a pipeline has no code of its own; those of its commands have.
         ErrorKind::Extension => error
             .clone()
             .into_server_errors()

@@ -51,14 +51,14 @@ impl InvalidationSubscriber {
                 () = stop.cancelled() => None,
             };
             let was_connected = self.local.disable();
-            let Some(cause) = end else { return };
+            let Some(error) = end else { return };
             self.redis.recheck();
             if was_connected {
                 self.counters.subscription_losses.increment();
-                (pause, warned) = (FIRST_PAUSE, false);
+                pause = FIRST_PAUSE;
+                warned = false;
             }
             if !warned {
-                let error = cause;
                 tracing::warn!(
                     error,
                     "no subscription to invalidations; memory is not used"
@@ -107,7 +107,7 @@ impl InvalidationSubscriber {
         }
     }
 
-    /// Applies a message, `<node id> <key>`. A process has applied its own before it sent them.
+    /// Applies a message, `<node id> <key>`, of another process. This process applied its own before it sent them.
     fn apply(&self, message: &[u8]) {
         let Ok(message) = std::str::from_utf8(message) else {
             return;

@@ -18,7 +18,7 @@ use crate::value::{CacheValue, CachedValue};
 /// not poll in step.
 const POLL_PAUSE_MS: std::ops::RangeInclusive<u64> = 3..=12;
 
-/// How often a load is run if what it loaded was invalidated meanwhile.
+/// How many times a read loads at most, if each time what it loaded was invalidated meanwhile.
 const MAX_LOADS: u32 = 3;
 
 /// Pause between attempts to release a mutex.
@@ -32,15 +32,15 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) enum RebuildReason {
     /// There is no value, and a reader waits for one.
     Miss,
-    /// There is a stale value, which is served meanwhile: if another node replaces it, nothing is to
-    /// be done.
+    /// There is a stale value, which is served meanwhile. If another node is replacing it, there is
+    /// nothing to do.
     Stale,
 }
 
 /// A value, and whether it may be kept in memory.
 pub(crate) struct Rebuilt<T> {
     pub(crate) value: Option<Arc<CachedValue<T>>>,
-    /// Whether it is what Redis holds, unless it was invalidated after the caller's stamp.
+    /// Whether Redis holds this value, too, unless it was invalidated after the caller's stamp.
     pub(crate) in_redis: bool,
 }
 
@@ -82,16 +82,17 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
         loop {
             let token = unique_token();
             // After the wait timeout, load without the mutex: its owner may be dead.
-            let waited = reason == RebuildReason::Miss && began.elapsed() >= policy.wait_timeout;
-            let mutex = (!waited).then(|| self.new_mutex(&token));
+            let wait_timed_out =
+                reason == RebuildReason::Miss && began.elapsed() >= policy.wait_timeout;
+            let mutex = (!wait_timed_out).then(|| self.new_mutex(&token));
             let mutex = mutex.as_ref();
-            let was_open = redis.breaker.is_open();
+            let breaker_was_open = redis.breaker.is_open();
             let reply = match redis.lease_get(key, &token, mutex, replace).await {
                 Ok(reply) => reply,
                 Err(error) => {
                     tracing::debug!(key, %error, "loading without Redis");
                     // The command may have been executed, unless the breaker kept it back or Redis refused it.
-                    let may_have_run = !was_open && !matches!(error, Error::Rejected(_));
+                    let may_have_run = !breaker_was_open && !matches!(error, Error::Rejected(_));
                     if may_have_run {
                         self.release_later(mutex);
                     }
@@ -142,8 +143,8 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
         }
     }
 
-    /// The value in Redis, unless it has to be loaded; `Some(None)`: the row does not exist. With `replace`, a stale value has
-    /// to be loaded, too.
+    /// The value in Redis. `Some(None)`: the row does not exist. `None`: the value has to be loaded. With `replace`, a
+    /// stale value has to be loaded, too.
     fn usable_value(&self, reply: &LeaseReply, format: Format, replace: bool) -> Option<Option<T>> {
         let refresh_ahead = match format {
             Format::Plain => self.policy.capped_refresh_ahead(),

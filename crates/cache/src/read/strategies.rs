@@ -91,7 +91,7 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
         if let Some(lease) = reply.lease
             && (value.is_some() || cache_nulls)
         {
-            // If it is refused, another reader was first, or the key was invalidated.
+            // If the value is refused, another reader was first, or the key was invalidated.
             self.store(&lease, Format::Plain, value.as_ref(), None)
                 .await;
         }
@@ -117,7 +117,7 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
         }
     }
 
-    /// Redis and the load behind one flight, whose outcome is kept in memory.
+    /// Reads Redis, loads if the value is not there, and keeps the outcome in memory; once for all concurrent readers.
     async fn layered(self) -> ReadResult<T, E> {
         let found = self
             .get_from_redis(self.policy.capped_refresh_ahead())
@@ -140,8 +140,8 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
         Ok(found.value)
     }
 
-    /// One load per process and cluster, stored in `format`. Without one Redis cannot be used: one load per
-    /// process, of which nothing is stored.
+    /// Loads once per process and cluster, and stores the value in `format`. `None` says that Redis cannot be used: then
+    /// each process loads once, and stores nothing.
     async fn load_shared(self, format: Option<Format>) -> ReadResult<T, E> {
         self.shared(|reading| async move {
             let loaded = match format {

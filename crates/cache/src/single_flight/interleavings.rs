@@ -181,7 +181,7 @@ fn run(bug: Bug) {
     });
 }
 
-/// Any number of steps of other tasks.
+/// Lets other tasks take a few steps.
 async fn some_time() {
     for _ in 0..thread_rng().gen_range(1..10) {
         yield_now().await;
@@ -204,7 +204,7 @@ fn no_reader_gets_an_old_value_and_loads_are_shared() {
 }
 
 #[test]
-fn nobody_joins_a_load_whose_outcome_was_told() {
+fn nobody_joins_a_load_that_has_ended() {
     check_random(join_after_a_failed_load, RUNS);
 }
 

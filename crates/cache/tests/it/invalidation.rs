@@ -14,10 +14,9 @@ use testkit::redis_server::{RedisServer, Role};
 #[tokio::test]
 async fn an_unconfirmed_invalidation_is_delivered_later() {
     let (server, mut raw) = redis_server().await;
-    let config = CacheConfig::default;
     let nodes = [
-        node_with(&server, config()).await,
-        node_with(&server, config()).await,
+        node_with(&server, CacheConfig::default()).await,
+        node_with(&server, CacheConfig::default()).await,
     ];
     let source = Source::new(Duration::ZERO);
     for strategy in [
@@ -184,7 +183,7 @@ async fn shutdown_waits_for_loads_and_unsubscribes() {
     assert!(!cache.stats().local_enabled);
 }
 
-/// However long the pause is until the next try.
+/// Also while the next retry is not due yet.
 #[tokio::test]
 async fn shutdown_delivers_what_is_pending() {
     let (server, mut raw) = redis_server().await;
@@ -220,7 +219,7 @@ async fn dropping_the_last_handle_unsubscribes() {
     .await;
 }
 
-/// The address leads to another server by then, as where a name or a proxy does.
+/// The same address leads to the new master by then, as with a DNS name or a proxy.
 #[tokio::test]
 async fn invalidations_follow_the_master_when_its_server_becomes_a_replica() {
     let before = RedisServer::start().await;

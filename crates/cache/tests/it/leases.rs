@@ -64,7 +64,7 @@ async fn a_load_that_began_before_an_invalidation_is_never_stored() {
     }
 }
 
-/// Both have the same lease, which must not end with the time of the one that began first.
+/// Two loads share one lease. It must not expire at the time that the first of them set.
 #[tokio::test]
 async fn a_load_that_shares_the_lease_of_another_prolongs_it() {
     let (server, mut raw) = redis_server().await;

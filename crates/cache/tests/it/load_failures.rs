@@ -207,7 +207,7 @@ async fn a_value_stored_while_waiting_for_the_mutex_is_not_loaded_again() {
     }
 }
 
-/// The mutex was taken, and nobody knows it: readers must not wait until its time has passed.
+/// The mutex was taken, but no reader knows that it holds it. Readers must not wait until it expires.
 #[tokio::test]
 async fn a_mutex_whose_reply_was_lost_is_released() {
     let (server, mut raw) = redis_server().await;

@@ -86,7 +86,7 @@ impl Source {
         Arc::new(source)
     }
 
-    /// One whose loads read the row, and return once it is opened.
+    /// A closed source: its loads read the row, and return once it is opened.
     fn closed() -> Arc<Self> {
         let source = Self::new(Duration::ZERO);
         source.close();
@@ -167,7 +167,7 @@ fn policy() -> CachePolicy {
     }
 }
 
-/// A configuration with which a busy machine is no outage of Redis, and no load is given up.
+/// A configuration with long time limits: on a busy machine, Redis does not seem to be down, and no load times out.
 fn patient() -> CacheConfig {
     CacheConfig {
         redis_timeout: WAIT_LIMIT / 4,

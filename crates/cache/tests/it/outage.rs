@@ -12,7 +12,7 @@ use testkit::redis_server::RedisServer;
 
 const MAX_LOADS: usize = 4;
 
-/// How long a reader waits that waits for Redis: far longer than it takes a busy machine to read.
+/// The timeout of a Redis command. A read that does not wait for Redis takes far less, also on a busy machine.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn config() -> CacheConfig {

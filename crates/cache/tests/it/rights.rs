@@ -46,7 +46,7 @@ async fn the_rights_in_the_readme_are_enough() {
     assert!(!filter.may_contain("cache:product:2").await);
 
     let refused: Vec<redis::Value> = command(&mut raw, "ACL", &["LOG"]).await;
-    // The client introduces itself where the server knows the command (from Redis 7.2), and goes on without it.
+    // Where the server knows CLIENT SETINFO (from Redis 7.2), the client sends it, and goes on if it is refused.
     let refused: Vec<String> = refused
         .iter()
         .map(|entry| format!("{entry:?}"))

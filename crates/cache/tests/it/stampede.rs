@@ -1,4 +1,4 @@
-//! Cache stampede: many readers on two nodes miss a hot key. How many loads.
+//! Cache stampede: many readers on two nodes miss a hot key. How many of them load?
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +43,8 @@ fn spawn_readers(
         .collect()
 }
 
-/// Waits until all have their answer.
-async fn answered(readers: Vec<JoinHandle<Option<u64>>>) {
+/// Waits until all readers have their answer.
+async fn await_answers(readers: Vec<JoinHandle<Option<u64>>>) {
     let answers = tokio::time::timeout(WAIT_LIMIT, futures_util::future::try_join_all(readers));
     let versions = answers.await.expect("all are answered").unwrap();
     assert!(
@@ -55,7 +55,7 @@ async fn answered(readers: Vec<JoinHandle<Option<u64>>>) {
 
 /// All readers at once, to their end.
 async fn read_concurrently(nodes: &[Cache; 2], strategy: ReadStrategy, source: &Arc<Source>) {
-    answered(spawn_readers(nodes, strategy, &policy(), source)).await;
+    await_answers(spawn_readers(nodes, strategy, &policy(), source)).await;
 }
 
 async fn delete_keys(raw: &mut MultiplexedConnection) {
@@ -73,27 +73,27 @@ async fn concurrent_readers_on_two_nodes_share_one_load() {
         let nodes = nodes(&server).await;
         delete_keys(&mut raw).await;
         let source = Source::closed();
-        // Who missed the end of the load would wait for this long.
+        // A reader that missed the end of the load would wait this long.
         let policy = CachePolicy {
             wait_timeout: WAIT_LIMIT * 3,
             ..policy()
         };
         let readers = spawn_readers(&nodes, strategy, &policy, &source);
-        // All but one of each node, and the one of the node that does not load.
+        // Of each node all readers but one share its load. On one node that reader loads, on the other it polls.
         eventually("all wait for the load", async || {
             let stats = policy.stats();
             stats.shared == 2 * READERS as u64 - 2 && stats.waits > 0 && source.running() == 1
         })
         .await;
         source.open();
-        answered(readers).await;
+        await_answers(readers).await;
         assert_eq!(source.loads(), 1, "{strategy}");
         assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
         assert_eq!(get(&mut raw, LEASE).await, None, "{strategy}");
     }
 }
 
-/// By the policy's own limits, on several nodes.
+/// With the policy's default limits, on two nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_of_seconds_is_one_as_well() {
     let (server, mut raw) = redis_server().await;
@@ -126,7 +126,7 @@ async fn without_a_mutex_many_readers_reach_the_source() {
         })
         .await;
         source.open();
-        answered(readers).await;
+        await_answers(readers).await;
     }
 }
 

@@ -47,7 +47,7 @@ async fn values_are_plain_json_with_a_jittered_time_to_live() {
         assert_eq!(keys, [KEY], "{strategy}: nothing else is left");
         ttls.push(remaining_ms);
     }
-    // Of a range of six minutes; what the loads took is far less than that.
+    // Jitter has a range of six minutes. Without it, they would differ by far less than a second.
     let spread = ttls.iter().max().unwrap() - ttls.iter().min().unwrap();
     assert!(spread > 1000, "no jitter: {ttls:?}");
 }

@@ -51,8 +51,8 @@ async fn an_applications_commands_reach_their_nodes_once() {
         .unwrap_err();
     assert!(refused.to_string().contains("several slots"), "{refused}");
 
-    // While a slot is moved, keys that are there are answered there, and others at the new node: of a
-    // pipeline only those are sent again.
+    // While a slot is moved, its old node answers for the keys that it still has, and the new node for the
+    // others. Of a pipeline, only the commands for the others are sent again.
     let slot = cluster.slot("{t}a").await;
     let source = cluster.owner(0, slot).await.unwrap();
     let target = (source + 1) % 3;
@@ -114,13 +114,14 @@ async fn a_node_that_hangs_delays_no_other_and_executes_each_command_once() {
     // Long enough for the healthy node on a busy machine.
     let limit = LIMIT * 6;
     let redis = cluster_of(&cluster, limit);
-    let ((hanging, _), (healthy, _)) = (cluster.name_on(0).await, cluster.name_on(1).await);
+    let (hanging, _) = cluster.name_on(0).await;
+    let (healthy, _) = cluster.name_on(1).await;
     for name in [&hanging, &healthy] {
         count(&redis, name).await.unwrap();
     }
     cluster.nodes[0].pause();
-    // In the second round commands have timed out: the slot table is read again, and some have no
-    // connection over which to be sent.
+    // In the second round commands have timed out. So the slot table is read again, and some commands find
+    // no open connection.
     for key in [hanging.clone(), format!("second:{{{hanging}}}")] {
         let pending: Vec<_> = (0..5)
             .map(|_| {
@@ -152,7 +153,8 @@ async fn a_node_that_hangs_delays_no_other_and_executes_each_command_once() {
 async fn a_killed_master_is_replaced() {
     let mut cluster = RedisCluster::start_with_replicas(Duration::from_secs(2)).await;
     let redis = cluster_of(&cluster, PATIENT);
-    let ((dead, _), (healthy, _)) = (cluster.name_on(0).await, cluster.name_on(1).await);
+    let (dead, _) = cluster.name_on(0).await;
+    let (healthy, _) = cluster.name_on(1).await;
     count(&redis, &dead).await.unwrap();
     cluster.nodes[0].kill();
     let killed = Instant::now();

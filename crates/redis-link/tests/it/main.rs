@@ -21,10 +21,10 @@ use tokio::task::JoinHandle;
 /// Time limit for a condition to become true.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The limit of commands, and of connecting, where none of them fails: for a busy machine.
+/// The limit of commands, and of connecting, where none of them has to fail: long enough for a busy machine.
 const PATIENT: Duration = Duration::from_secs(10);
 
-/// The limit of those that nobody answers.
+/// The limit of commands that nobody answers.
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// How much later than its limit a call may end on a busy machine.
@@ -40,7 +40,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     output.unwrap_or_else(|_| panic!("not within {TIMEOUT:?}: {what}"))
 }
 
-/// Counts the key up.
+/// Increments the key.
 async fn count(redis: &Redis, key: &str) -> Result<i64, RedisError> {
     redis.commands().incr(key, 1).await
 }

@@ -63,7 +63,7 @@ async fn nothing_was_executed_where_nobody_listens() {
     for _ in 0..5 {
         outcomes.push(Outcome::of(&count(&redis, "n").await.unwrap_err()));
     }
-    // Only of the first it may be unknown, if the end of the connection was not noticed before.
+    // Only the first outcome may be unknown, if the end of the connection was not noticed before.
     assert_eq!(outcomes[1..], [Outcome::NotExecuted; 4]);
     server.restart().await;
     assert_eq!(count(&redis, "n").await.unwrap(), 1);
@@ -83,8 +83,8 @@ async fn a_half_open_connection_is_replaced() {
     }
 }
 
-/// As while a password is changed on the server first. Not with every command: logins are logged, and cost
-/// the server a hash.
+/// A login is refused while its password is changed on the server first. It is not tried with every command: logins
+/// are logged, and cost the server a hash.
 #[tokio::test]
 async fn a_refused_login_is_tried_again_now_and_then() {
     let server = RedisServer::start().await;

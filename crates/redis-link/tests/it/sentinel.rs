@@ -121,7 +121,7 @@ async fn a_sentinel_that_asks_for_a_login_gets_its_own() {
 }
 
 #[tokio::test]
-async fn of_an_unknown_master_nothing_is_executed() {
+async fn a_command_for_an_unknown_master_is_not_executed() {
     let sentinel = RedisSentinel::start().await;
     let (redis, _watch) = behind(sentinel.urls(), "unknown", PATIENT);
     assert_outcome(

@@ -17,10 +17,10 @@ use tokio::task::JoinHandle;
 
 use super::{assert_outcome, behind, count, eventually, is_on, soon};
 
-/// How many tries have to fail the same way, where a single success would be wrong.
+/// How many commands have to fail, where a single success would be wrong.
 const TRIES: u32 = 5;
 
-/// Each of those tries waits for so long, where a sentinel is silent.
+/// Their time limit: each of them waits for so long, where a sentinel is silent.
 const SHORT: Duration = Duration::from_secs(2);
 
 fn behind_scripted<'a>(
@@ -33,7 +33,7 @@ fn behind_scripted<'a>(
     )
 }
 
-/// No master can be used: neither the new one, nor any more the old one, to which `raw` leads.
+/// Fails unless all commands fail, and none of them reaches the server to which `raw` leads.
 async fn stays_unavailable(redis: &Redis, raw: &mut MultiplexedConnection) {
     let _: () = query(raw, "CONFIG", &["RESETSTAT"]).await;
     for _ in 0..TRIES {
@@ -63,7 +63,7 @@ async fn the_new_master_is_used_although_its_failover_goes_on() {
     .await;
 }
 
-/// The real thing: the failover goes on for as long as the stopped replica does not follow.
+/// With a real sentinel: the failover goes on for as long as the stopped replica does not follow.
 #[tokio::test]
 async fn a_stopped_replica_does_not_delay_the_change_of_masters() {
     let old = RedisServer::start().await;
@@ -110,7 +110,7 @@ async fn a_stopped_replica_does_not_delay_the_change_of_masters() {
     drop(second);
 }
 
-/// As where the new master is on the other side of a partition.
+/// As when the new master is on the other side of a partition.
 #[tokio::test]
 async fn a_replaced_master_is_not_used_while_the_new_one_cannot_be_reached() {
     let (old, new) = tokio::join!(RedisServer::start(), RedisServer::start());
@@ -153,7 +153,7 @@ async fn a_newer_epoch_that_was_heard_once_is_not_forgotten() {
         is_on(&redis, &mut raw).await
     })
     .await;
-    // It is not left for the old one that the stale sentinel names, not even when it fails.
+    // The new master is not left for the old one, which the stale sentinel names, not even when the new one fails.
     for _ in 0..3 {
         stale.answers(1).await;
         assert!(is_on(&redis, &mut raw).await);
@@ -162,7 +162,7 @@ async fn a_newer_epoch_that_was_heard_once_is_not_forgotten() {
     stays_unavailable(&redis, &mut old.conn().await).await;
 }
 
-/// A single one may be cut off from the others, but not the majority.
+/// A single sentinel may be cut off from the others, but not the majority.
 #[tokio::test]
 async fn sentinels_that_were_set_up_anew_are_believed_if_they_are_the_majority() {
     let (mut old, new) = tokio::join!(RedisServer::start(), RedisServer::start());
@@ -202,7 +202,7 @@ async fn two_names_of_one_master_are_no_failover() {
     assert_eq!(connections(&mut raw).await, before);
 }
 
-/// Else the last of them would wait for as many time limits as there are commands.
+/// Otherwise the last of them would wait for as many time limits as there are commands.
 #[tokio::test]
 async fn commands_without_a_connection_share_one_attempt() {
     let sentinel = ScriptedSentinel::start(Says::Nothing).await;
@@ -237,7 +237,7 @@ async fn kept_connections_to_sentinels_that_broke_are_opened_again() {
     // Not watched: that would find the broken connections, too.
     let redis = Redis::new(server.unwrap(), SHORT, SHORT).unwrap();
     count(&redis, "n").await.unwrap();
-    // Theirs are closed before the last one, which is the newest.
+    // The newest connection: once it is closed, those that were open before are closed, too.
     let mut newest = proxies[3]
         .redis()
         .get_multiplexed_async_connection()

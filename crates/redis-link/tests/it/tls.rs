@@ -15,12 +15,12 @@ use testkit::redis_server::{RedisServer, Role};
 
 use super::{count, eventually, soon};
 
-/// Patient: both TLS libraries read the system's authorities for each connection, some 0.1 s on a free
+/// Long, because both TLS libraries read the system's authorities for each connection, some 0.1 s on a free
 /// processor.
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// What a client uses: its own certificate, and the authority.
-fn of_client(certificates: &Certificates) -> TlsCertificates {
+fn client_certificates(certificates: &Certificates) -> TlsCertificates {
     let client_tls = ClientTlsConfig {
         client_cert: certificates.read("client.crt"),
         client_key: certificates.read("client.key"),
@@ -36,7 +36,7 @@ fn url(port: u16) -> String {
     format!("rediss://app:secret@127.0.0.1:{port}/")
 }
 
-/// Allows the user everything.
+/// Creates the user "app", who may do everything.
 async fn set_app(server: &RedisServer) {
     let rule = ["SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"];
     let _: () = query(&mut server.conn().await, "ACL", &rule).await;
@@ -59,8 +59,8 @@ fn connect(server: Server, certificates: &TlsCertificates) -> Redis {
     .unwrap()
 }
 
-/// Commands, and messages from the node that serves `key`.
-async fn works(redis: &Redis, key: &str) {
+/// Fails unless commands work, and messages arrive from the node that serves `key`.
+async fn assert_works(redis: &Redis, key: &str) {
     let mut commands = redis.commands();
     let _: () = commands.set(key, 1).await.unwrap();
     let nodes = redis
@@ -86,26 +86,26 @@ async fn one_server_is_reached_over_tls_and_after_a_restart() {
     let certificates = Certificates::new();
     let (mut server, port) = server(&certificates).await;
     let single_server = Server::from(Client::open(url(port)).unwrap());
-    let redis = connect(single_server, &of_client(&certificates));
-    works(&redis, "n").await;
+    let redis = connect(single_server, &client_certificates(&certificates));
+    assert_works(&redis, "n").await;
     server.restart().await;
     set_app(&server).await;
     eventually("it is connected again", async || redis.ping().await.is_ok()).await;
-    works(&redis, "n").await;
+    assert_works(&redis, "n").await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_verified_is_not_connected_to() {
+async fn a_connection_that_cannot_be_verified_fails() {
     let certificates = Certificates::new();
     let other_certificates = Certificates::new();
     let (_redis, port) = server(&certificates).await;
-    let good = of_client(&certificates);
+    let good = client_certificates(&certificates);
     let another_authority = TlsCertificates {
         root_cert: Some(other_certificates.read("authority.crt")),
         ..good.clone()
     };
     let another_client = TlsCertificates {
-        client_tls: of_client(&other_certificates).client_tls,
+        client_tls: client_certificates(&other_certificates).client_tls,
         ..good.clone()
     };
     let no_client = TlsCertificates {
@@ -131,7 +131,7 @@ async fn what_cannot_be_verified_is_not_connected_to() {
 
 #[tokio::test]
 async fn certificates_are_checked_when_they_are_given() {
-    let certificates = of_client(&Certificates::new());
+    let certificates = client_certificates(&Certificates::new());
     let plain = Server::from(Client::open("redis://127.0.0.1/").unwrap());
     plain.with_certificates(&certificates).unwrap_err();
     let client_tls = ClientTlsConfig {
@@ -158,10 +158,10 @@ async fn every_node_of_a_cluster_is_reached_over_tls() {
     }
     // The others are discovered.
     let seed = Server::cluster([url(ports[0])]).unwrap();
-    let redis = connect(seed, &of_client(&certificates));
+    let redis = connect(seed, &client_certificates(&certificates));
     // On the three nodes: slots 15,495, 3,300 and 7,365.
     for key in ["a", "b", "c"] {
-        works(&redis, key).await;
+        assert_works(&redis, key).await;
     }
 }
 
@@ -178,12 +178,12 @@ async fn a_failover_is_followed_over_tls() {
         .set_username("app")
         .set_password("secret");
     let server = Server::sentinel(ports[2..].iter().map(|port| url(*port)), MASTER, login);
-    let redis = connect(server.unwrap(), &of_client(&certificates));
-    works(&redis, "n").await;
+    let redis = connect(server.unwrap(), &client_certificates(&certificates));
+    assert_works(&redis, "n").await;
     sentinel.servers[0].kill();
     eventually("the new master is found", async || {
         count(&redis, "n").await.is_ok()
     })
     .await;
-    works(&redis, "n").await;
+    assert_works(&redis, "n").await;
 }

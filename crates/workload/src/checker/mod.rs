@@ -2,9 +2,9 @@
 //!
 //! Pure judgement: no I/O, no clock, no knowledge of how the sale was run. The rules:
 //!
-//! - a reply that says *ordered* must have its row ([`Verdict::lost`]), and so must one that said *pending*,
-//!   unless the user has another order, or it was refused later and nothing was left; that nothing is known of it is no
-//!   such refusal;
+//! - a reply that says *ordered* or *pending* must have its row ([`Verdict::lost`]). A pending order may also be refused
+//!   later, if its user has another order, or if nothing was left; in the latter case, "no such order" is not accepted as
+//!   the refusal;
 //! - a row must have a reply that owns it, or one whose outcome is unknown ([`Verdict::phantom`]);
 //! - no more rows than were put on sale ([`Verdict::oversold`]), one per user
 //!   ([`Verdict::duplicates`]), and stock must account for the rest ([`Verdict::drift`]);
@@ -94,7 +94,7 @@ pub struct Verdict {
     pub oversold: i64,
     /// Orders beyond the first of each user, counted by rows or by successes told.
     pub duplicates: i64,
-    /// Successes told for which there is no row of that id and user.
+    /// Successes told for which there is no row of that id and user, and pending orders that were refused without cause.
     pub lost: i64,
     /// Active rows that no reply owns: their user was refused, or never asked.
     pub phantom: i64,
@@ -199,7 +199,7 @@ pub fn judge<'a>(
     verdict.orders = rows.len() as i64 - cancelled;
     verdict.oversold = (verdict.orders - sale.issued).max(-sale.stock_left).max(0);
     verdict.drift = sale.issued - sale.stock_left - verdict.orders;
-    // Stock that only a cancellation or an addition brought was not there when "sold out" was said.
+    // Stock that came from a cancellation or an addition may not have been there when "sold out" was said.
     let some_left = sale.stock_left > cancelled + sale.added;
     if some_left {
         verdict.false_sold_out = sold_out;

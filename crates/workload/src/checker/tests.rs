@@ -99,11 +99,11 @@ fn random_honest(rng: &mut StdRng) -> Case {
     case
 }
 
-/// Two users of whom no honest sale knows.
+/// Two users who are in no honest sale.
 const ANN: u64 = 9_001;
 const BOB: u64 = 9_002;
 
-/// What is planted in an honest sale, the violations that it makes, and how.
+/// What is planted in an honest sale, the violations that it makes, and the function that plants it.
 type Planted = (&'static str, &'static [(&'static str, i64)], fn(&mut Case));
 
 const PLANTED: &[Planted] = &[
@@ -261,27 +261,27 @@ const PLANTED: &[Planted] = &[
 ];
 
 #[test]
-fn random_honest_sales_are_clean_and_what_is_planted_is_seen_as_what_it_is() {
+fn random_honest_sales_are_clean_and_each_planted_violation_is_named() {
     for (name, _) in Verdict::default().invariants() {
         assert!(
             PLANTED
                 .iter()
-                .any(|(_, found, _)| found.iter().any(|(broken, _)| *broken == name)),
+                .any(|(_, expected, _)| expected.iter().any(|(broken, _)| *broken == name)),
             "{name}"
         );
     }
     for seed in 0..300 {
         let honest = random_honest(&mut StdRng::seed_from_u64(seed));
-        for (what, found, plant) in PLANTED {
+        for (what, expected, plant) in PLANTED {
             let mut case = honest.clone();
             plant(&mut case);
             let verdict = case.verdict();
             assert_eq!(
                 verdict.violations(),
-                *found,
+                *expected,
                 "{what}, seed {seed}: {verdict:#?}"
             );
-            assert_eq!(verdict.is_clean(), found.is_empty());
+            assert_eq!(verdict.is_clean(), expected.is_empty());
         }
     }
 }

@@ -99,7 +99,7 @@ pub enum InjectedFault {
     PauseRedis,
     /// FLUSHALL: locks, stock counters, ids and sessions are gone. The buyers' sessions are put back.
     EmptyRedis,
-    /// SIGKILL of the last instance, for two seconds again and again; then its supervisor's start of it succeeds.
+    /// SIGKILL of the last instance, again and again for two seconds; after that, its supervisor can start it.
     KillInstance,
     /// For two seconds, every purchase lock's lease ends as soon as it is seen.
     CutLease,
@@ -120,7 +120,7 @@ impl InjectedFault {
 pub struct Event {
     pub at: f64,
     pub what: InjectedFault,
-    /// For how long, where it lasts; of a killed instance once it is back.
+    /// How long it lasts, if it does. For a killed instance, this is known once it is back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,17 +147,17 @@ impl Event {
 #[serde(rename_all = "camelCase")]
 pub struct Lane {
     pub strategy: Strategy,
-    /// How that sells, in English and Chinese.
+    /// How the strategy sells, in English and Chinese.
     pub idea: Text,
     /// Whether nothing can go wrong in it, on so many instances and with so many attempts of each buyer.
     pub safe: bool,
-    /// How it went; as many as the other lane has.
+    /// How it went: as many samples as the other lane has.
     pub samples: Vec<Sample>,
     /// Attempts by the reply they got, up to the last sample.
     pub replies: BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<LaneResult>,
-    /// Attempts of which one can see why they ended as they did.
+    /// Attempts that show why they ended as they did.
     pub stories: Vec<Story>,
 }
 

@@ -2,7 +2,7 @@
 //! its own, who arrive at times drawn from the same seed. The sales are sampled while they run, and judged by the same
 //! checker as every other run. `loadtest lab` and `loadtest compare` run this.
 //!
-//! - [`run`] does it; [`run_state`] is its state, which others may read; [`document`] is its shape.
+//! - [`run`] runs it; [`run_state`] is its state, which others may read; [`document`] has the shape of that.
 //! - [`story`] picks attempts that show why a sale ended as it did.
 //! - `faults` injects faults into the servers meanwhile; `sampler` reads figures.
 //! - [`report`] writes its results as files.
@@ -44,7 +44,7 @@ const CURVE: [f64; 12] = [
     0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0,
 ];
 
-/// Most that may be asked for.
+/// The largest figures that may be asked for.
 pub const MOST: Setting = Setting {
     lanes: Vec::new(),
     buyers: 2_000,
@@ -158,7 +158,7 @@ fn lane_options(
         spread: Duration::from_secs(setting.spread_seconds.into()),
         seed: setting.seed.into(),
         traced: true,
-        // Pending orders and the tables have it each.
+        // For pending orders, and once more for the tables.
         wait_limit: Duration::from_secs(20),
         ..BurstOptions::new(environment.clone())
     })
@@ -218,19 +218,19 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits
         });
         kept.push(records);
     }
-    // Before the state that says that all is there.
+    // Set before the state, which says that all is there.
     run_state.records.get_or_init(|| kept);
     document.state = state;
 }
 
-/// Why a story of this kind ended so, where it ended as the strategy makes it end on so many instances.
+/// Why a story of this kind ended so, if it ended as is to be expected of the strategy on so many instances.
 fn why(strategy: Strategy, kind: StoryKind, instances: u32) -> Option<Text> {
-    let as_said = match kind {
+    let is_expected = match kind {
         StoryKind::TwoOrders => !strategy.holds_on(instances),
         StoryKind::Held => strategy.holds_on(instances),
         StoryKind::Oversold => false,
     };
-    as_said.then_some(strategy.row().why)
+    is_expected.then_some(strategy.row().why)
 }
 
 /// The verdict compared to the guarantees. Unsold vouchers are no violation here: buyers may have been too few, or
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_story_is_explained_by_its_strategy_where_it_ended_as_that_makes_it_end() {
+    fn a_story_is_explained_by_its_strategy_if_its_end_is_to_be_expected() {
         use StoryKind::{Held, Oversold, TwoOrders};
         use Strategy::{Naive, ProcessLock, ReentrantLock};
         // A lock in memory holds on one instance; on two it was luck.

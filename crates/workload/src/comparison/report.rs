@@ -22,7 +22,7 @@ const PARTS: [(&str, &str); 8] = [
 /// The HTML report: one file that holds its data and everything that draws them, for any browser, offline. The
 /// drawing code is the lab page's own, in `web/`.
 pub fn html(document: &impl Serialize) -> serde_json::Result<String> {
-    // As `</script>` inside the data would end them.
+    // A `</script>` inside the data would end the script.
     let data = serde_json::to_string(document)?.replace('<', "\\u003c");
     let page = PARTS
         .iter()

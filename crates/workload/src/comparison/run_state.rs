@@ -47,7 +47,7 @@ impl RunState {
         }
     }
 
-    /// As it stands, without the first `from` samples of each lane.
+    /// The document as it stands, without the first `from` samples of each lane.
     pub fn document(&self, from: usize) -> Document {
         let mut document = self.lock().clone();
         for lane in &mut document.lanes {

@@ -16,7 +16,7 @@ use crate::{
 
 /// From one sample to the next.
 const PERIOD: Duration = Duration::from_millis(200);
-/// From one look for new orders to the next: each is seen late by up to this and a reading.
+/// From one look for new orders to the next. An order is seen late by up to this pause and the time of a reading.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// When orders were first seen, in seconds since the first request.
@@ -27,7 +27,7 @@ pub(super) struct Sampler<'a> {
     pub run: &'a RunState,
     pub order_rows: &'a OrderRows,
     pub vouchers: [u64; 2],
-    /// Of each lane, the orders that were committed after the answer.
+    /// Of each lane, the orders that were committed after the answer, and when they were seen.
     pub commits: [RefCell<Commits>; 2],
 }
 
@@ -48,7 +48,7 @@ impl Sampler<'_> {
         }
     }
 
-    /// Ends at once where the lane's strategy answers only after the commit.
+    /// Notes when orders of the lane are first seen. Ends at once if its strategy answers only after the commit.
     async fn watch_commits(&self, lane: usize) {
         if !self.run.lock().lanes[lane].strategy.is_deferred() {
             return;

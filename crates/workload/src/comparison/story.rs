@@ -54,7 +54,7 @@ impl Attempt<'_> {
         self.sent_us() < attempt.answered_us() && attempt.sent_us() < self.answered_us()
     }
 
-    /// Whether its order was a second one that no lock kept away.
+    /// Whether the unique index refused its order: a second one, which no lock kept away.
     fn is_index_refused(&self) -> bool {
         let placed = self.trace.step("placed");
         placed
@@ -115,6 +115,7 @@ impl<'a> Attempts<'a> {
             })
         });
         let mut attempts: Vec<_> = traced.collect();
+        // How far each node's clock is ahead of ours: at least and at most.
         let mut ahead: HashMap<String, (i64, i64)> = HashMap::new();
         for attempt in &attempts {
             let max_ahead = attempt.at_us - attempt.sent_us();
@@ -169,8 +170,8 @@ impl<'a> Attempts<'a> {
             .count() as u64
     }
 
-    /// Commits by the number of orders in them, up to each power of two, where commits are shared. Each order is its share
-    /// of one.
+    /// Commits by the number of orders in them, up to each power of two, where commits are shared. An order in a commit of
+    /// `n` counts as one `n`th of a commit.
     pub fn batches(&self) -> Vec<(u64, u64)> {
         let mut sizes: BTreeMap<u64, f64> = BTreeMap::new();
         for orders in self.0.iter().filter_map(|attempt| attempt.trace.batch()) {
@@ -182,8 +183,8 @@ impl<'a> Attempts<'a> {
             .collect()
     }
 
-    /// Of each user: the orders, where there are several; or the order, and the attempts at the same time that did not get
-    /// one.
+    /// The users with several orders, and their orders; and the users with one order, each with that order and the attempts
+    /// at the same time that were turned away.
     fn group_by_user(&self) -> (Vec<Chosen<'_>>, Vec<Chosen<'_>>) {
         let mut users: BTreeMap<u64, (Chosen<'_>, Chosen<'_>)> = BTreeMap::new();
         for attempt in &self.0 {
@@ -203,11 +204,11 @@ impl<'a> Attempts<'a> {
                 continue;
             }
             let [ordered] = ordered[..] else { continue };
-            // One that met a server in trouble tells nothing of the strategy.
+            // An attempt that met a server in trouble tells nothing of the strategy.
             turned_away.retain(|attempt| {
                 attempt.overlaps(ordered) && !attempt.record.observed.reply.is_trouble()
             });
-            // Those that the index alone refused are the clearest, then those that met the lock, on another node.
+            // The clearest first: refused by the index alone, then on another node, then turned away by the lock.
             turned_away.sort_by_key(|attempt| {
                 let busy = attempt.trace.step("lock-busy").is_some();
                 let same_node = attempt.trace.node == ordered.trace.node;
@@ -223,8 +224,8 @@ impl<'a> Attempts<'a> {
         (several, held)
     }
 
-    /// The first of those who read the same number of vouchers and took one, where they were more than that; the fewest
-    /// vouchers first.
+    /// Attempts that read the same stock and took one each, where they were more than the stock: the first few of them. The
+    /// smallest stock comes first.
     fn oversold(&self) -> Vec<Chosen<'_>> {
         let mut readers: BTreeMap<i64, Chosen<'_>> = BTreeMap::new();
         for attempt in self.0.iter().filter(|attempt| attempt.order_id().is_some()) {
@@ -349,7 +350,7 @@ mod tests {
     const TAKEN: &str = "locked@100+10:place=memory placed@200+900:outcome=taken";
 
     #[test]
-    fn two_orders_of_one_user_are_found_best_on_two_nodes() {
+    fn two_orders_of_one_user_are_found_and_those_on_two_nodes_preferred() {
         let records = [
             record(1, "a", 0, Reply::Ordered(1), TAKEN),
             record(1, "a", 10, Reply::Ordered(2), TAKEN),
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_received_late_and_may_have_our_clock_is_not_shown_too_early() {
+    fn a_request_that_arrived_late_is_not_shown_too_early_if_its_node_may_have_our_clock() {
         let records = [
             record(1, "a", 0, Reply::Ordered(1), TAKEN),
             record(1, "late", 0, Reply::Ordered(2), TAKEN),
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_held_the_contrast_is_told() {
+    fn where_the_strategy_held_the_order_is_shown_beside_an_attempt_that_was_turned_away() {
         let records = [
             record(1, "a", 0, Reply::Ordered(1), TAKEN),
             // A server in trouble tells nothing of the strategy.
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_that_shared_a_commit_are_its_shares() {
+    fn orders_that_shared_a_commit_count_as_one_commit() {
         let sizes = [1, 1, 3, 3, 3, 4, 4, 4, 4];
         let records: Vec<_> = (0..)
             .zip(sizes)
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_story_is_chosen_from_inside_a_fault_and_tells_what_only_the_index_refused() {
+    fn a_story_inside_a_fault_is_preferred_and_then_one_that_only_the_index_refused() {
         let refusal = "locked@100+10:place=redis placed@200+900:outcome=index-refused";
         let pair = |user: u64, sent: u64, steps: &str| {
             [
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_read_the_same_last_vouchers_oversold_them_best_told_from_inside_a_fault() {
+    fn attempts_that_read_the_same_last_stock_are_found_and_those_inside_a_fault_preferred() {
         let saw = |stock| format!("looked@10+20:stock={stock},order=no decremented@50+10");
         let records = [
             record(1, "a", 0, Reply::Ordered(1), &saw(2)),

@@ -44,8 +44,8 @@ async fn drive(
     connections.drive(live, next, ended).await.unwrap();
 }
 
-/// Makes so many requests, and returns them in their order.
-async fn driven(
+/// Makes the requests 0…`end`−1 to their end, and returns them in their order.
+async fn drive_to_end(
     connections: &mut Connections,
     end: u64,
     schedule: Option<(Instant, Duration)>,
@@ -65,18 +65,18 @@ async fn a_request_counts_from_when_it_was_due_and_is_not_sent_before() {
     let target = server(ANSWER_TIME).await;
     let mut connections = Connections::new(&[target], 1, LIMIT).unwrap();
     let begin = Instant::now() + Duration::from_millis(50);
-    let done = driven(&mut connections, 3, Some((begin, Duration::ZERO))).await;
+    let done = drive_to_end(&mut connections, 3, Some((begin, Duration::ZERO))).await;
     for (earlier, done) in (1..).zip(&done) {
         assert!(done.sent >= begin && done.due == begin, "{done:?}");
         assert!(done.ended - done.due >= earlier * ANSWER_TIME, "{done:?}");
     }
     let begin = Instant::now() + Duration::from_millis(50);
-    let done = driven(&mut connections, 3, Some((begin, 2 * ANSWER_TIME))).await;
+    let done = drive_to_end(&mut connections, 3, Some((begin, 2 * ANSWER_TIME))).await;
     for (number, done) in (0..).zip(&done) {
         assert_eq!(done.due, begin + number * 2 * ANSWER_TIME);
         assert!(done.sent >= done.due, "{done:?}");
     }
-    let closed_loop = driven(&mut connections, 3, None).await;
+    let closed_loop = drive_to_end(&mut connections, 3, None).await;
     assert!(
         closed_loop.iter().all(|done| done.due == done.sent),
         "{closed_loop:?}"
@@ -84,7 +84,7 @@ async fn a_request_counts_from_when_it_was_due_and_is_not_sent_before() {
 }
 
 #[tokio::test]
-async fn what_is_stopped_sends_no_more() {
+async fn a_stopped_load_sends_no_more() {
     let target = server(Duration::ZERO).await;
     let mut connections = Connections::new(&[target], 2, LIMIT).unwrap();
     let hour = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! Firing at real sockets: every attempt once, all of them at the same time.
+//! Purchases over real sockets: every attempt once, all of them at the same time.
 
 use std::collections::HashMap;
 
@@ -125,7 +125,7 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
+async fn a_target_that_is_down_is_an_error_before_anything_is_sent() {
     let token_counts = TokenCounts::default();
     let up = server(1, token_counts.clone()).await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

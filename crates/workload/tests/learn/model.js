@@ -1,7 +1,7 @@
 'use strict';
 // Compares the model of the page /learn to the table of strategies, for crates/workload/tests/learn.rs, by Node.js. Argument:
-// JSON, [{name, unsafe, oversell, second: on one and on two nodes, condition: whether a promise of it has one}]. Output: the
-// levels' figures, as a table of Markdown.
+// JSON, [{name, unsafe, oversell, second: on one and on two nodes, condition: whether one of its promises has a condition}].
+// Output: the levels' figures, as a table of Markdown.
 
 const assert = require('assert/strict');
 const fs = require('fs');
@@ -17,8 +17,8 @@ const { Levels, Model, Programs, Records, Replay } = new Function(`${source}; re
 const once = (events) => Object.fromEntries(events.map((event) => [event, 1]));
 const explore = (setup) => Model(setup).explore();
 
-// Every way in which two or three requests of one, two or three buyers come to so many nodes, with as much stock as
-// shows one violation or the other.
+// Every way in which two or three requests of one, two or three buyers come to so many nodes, with a stock that can show a
+// violation: less than the requests, or a buyer with several requests.
 function setups(strategy, nodes, index, events) {
   const buyers = ['xx', 'xy', 'xxy', 'xyz', 'xxx'];
   return buyers.flatMap((text) => [1, 2].flatMap((stock) => {
@@ -46,7 +46,7 @@ assert.deepEqual(Object.keys(Programs), names, 'the programs of web/learn-strate
 // A violation can be reached exactly where the table says that it can happen.
 for (const { name, unsafe, oversell, second, condition } of strategies) {
   const events = Programs[name].events || [];
-  // As the service runs it: the unique index refuses a second order, except to the strategies that are to break.
+  // As the service runs it: the unique index refuses a second order, except under the strategies that are meant to break.
   const [one, two] = [1, 2].map((nodes) => reach(name, nodes, !unsafe, events));
   // The strategy alone: without the index, and nothing happens but the requests' steps.
   const alone = reach(name, 2, false, []);
@@ -87,7 +87,7 @@ function states(setup) {
   return [...known.values()];
 }
 
-// What is told of an entry that Redis loses: a no, which stays one.
+// A request whose entry Redis loses is told that there is no order, and none comes later.
 const forgetting = states({ strategy: 'stream', requests: [['x', 1], ['y', 2]], stock: 2, index: true, events: { forget: 1 } });
 const denied = forgetting.filter((s) => s.actors.some(({ reply }) => reply === 'ORDER_NOT_FOUND'));
 assert(denied.length, 'no entry is lost');
