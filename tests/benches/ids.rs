@@ -1,6 +1,6 @@
-//! Ids per second of the generator with leased blocks, beside one INCR per id: `cargo bench --bench ids`.
+//! Ids per second of the generator with leased blocks, compared with one INCR per id: `cargo bench --bench ids`.
 //!
-//! 64 tasks here, 64 clients of redis-benchmark there, on a Redis of its own, in turn.
+//! 64 tasks of the generator and 64 clients of redis-benchmark take turns on a Redis that nothing else uses.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use testkit::redis_server::RedisServer;
 use tokio::task::JoinSet;
 
 const ROUNDS: usize = 5;
-const LASTS: Duration = Duration::from_millis(2500);
+const ROUND_DURATION: Duration = Duration::from_millis(2500);
 const CLIENTS: usize = 64;
 const BLOCK: u32 = 1_000;
 
@@ -25,8 +25,8 @@ async fn main() -> anyhow::Result<()> {
     let server = RedisServer::start().await;
     let mut ratios = Vec::new();
     for _ in 0..ROUNDS {
-        let leased = leased(&server).await?;
-        let single = single(&server).await?;
+        let leased = leased_ids_per_second(&server).await?;
+        let single = increments_per_second(&server).await?;
         println!(
             "leased {leased:.0}/s, one INCR per id {single:.0}/s: {:.0}",
             leased / single
@@ -39,23 +39,23 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn leased(server: &RedisServer) -> anyhow::Result<f64> {
+async fn leased_ids_per_second(server: &RedisServer) -> anyhow::Result<f64> {
     let redis = redis::server(&server.url().into(), None, None)?;
     let redis = redis::connect(redis, Duration::from_secs(1)).await?;
     let clock = Arc::new(Zone(chrono_tz::Asia::Shanghai).seconds());
     let keys = Keys::new(KeyStyle::Default);
     let ids = Arc::new(IdGenerator::new(redis.commands(), clock, keys, BLOCK));
-    let over = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::new(AtomicBool::new(false));
     let count = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     let begin = Instant::now();
     for _ in 0..CLIENTS {
         let ids = ids.clone();
-        let over = over.clone();
+        let is_over = is_over.clone();
         let count = count.clone();
         tasks.spawn(async move {
-            while !over.load(Relaxed) {
-                // Counted by the hundred, or the shared counter would be what is measured.
+            while !is_over.load(Relaxed) {
+                // Counted in steps of 100; otherwise the cost of the shared counter would be measured.
                 for _ in 0..100 {
                     ids.next().await?;
                 }
@@ -66,16 +66,16 @@ async fn leased(server: &RedisServer) -> anyhow::Result<f64> {
             anyhow::Ok(())
         });
     }
-    tokio::time::sleep(LASTS).await;
+    tokio::time::sleep(ROUND_DURATION).await;
     let rate = count.load(Relaxed) as f64 / begin.elapsed().as_secs_f64();
-    over.store(true, Relaxed);
+    is_over.store(true, Relaxed);
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
     Ok(rate)
 }
 
-async fn single(server: &RedisServer) -> anyhow::Result<f64> {
+async fn increments_per_second(server: &RedisServer) -> anyhow::Result<f64> {
     let mut benchmark = Command::new("redis-benchmark");
     benchmark.args([
         "-p",

@@ -13,12 +13,12 @@ use testkit::proxy::Mode;
 
 const KEY: &str = "idempotency-key";
 
-/// An admin write: what is sent, and a number in the database that it raises by `increase`.
+/// An admin write: its request, and a query for a number in the database that the write raises by `increase`.
 struct Write {
     method: Method,
     path: String,
     body: Value,
-    count: String,
+    count_sql: String,
     increase: i64,
 }
 
@@ -30,22 +30,22 @@ impl Write {
     }
 
     async fn count(&self, stack: &Stack) -> i64 {
-        stack.database.number(&self.count).await
+        stack.database.number(&self.count_sql).await
     }
 }
 
-fn write(method: Method, path: &str, body: Value, count: &str, increase: i64) -> Write {
+fn write(method: Method, path: &str, body: Value, count_sql: &str, increase: i64) -> Write {
     Write {
         method,
         path: path.to_owned(),
         body,
-        count: count.to_owned(),
+        count_sql: count_sql.to_owned(),
         increase,
     }
 }
 
-/// Every admin write; the last changes shop 1, whose name has `visits` letters.
-fn writes(sale: i64, visits: usize) -> Vec<Write> {
+/// Every admin write; the last changes shop 1, whose name has `name_length` letters.
+fn writes(sale: i64, name_length: usize) -> Vec<Write> {
     let shop = json!({ "name": "新店", "typeId": 3, "address": "路", "x": 120.1, "y": 30.2 });
     vec![
         write(
@@ -79,13 +79,14 @@ fn writes(sale: i64, visits: usize) -> Vec<Write> {
         write(
             Method::PUT,
             "/shop",
-            json!({ "id": 1, "name": "x".repeat(visits + 1) }),
+            json!({ "id": 1, "name": "x".repeat(name_length + 1) }),
             "SELECT CHAR_LENGTH(name) FROM tb_shop WHERE id = 1",
             1,
         ),
     ]
 }
 
+/// Sends each instance several requests at once, so that its pools have open connections.
 async fn warm(stack: &Stack) {
     stack.ready().await;
     let user = &stack.users(1).await[0];
@@ -97,14 +98,15 @@ async fn warm(stack: &Stack) {
     }
 }
 
-/// The instance to ask: what is known in the end is asked of one that is patient, which no busy machine keeps from it.
+/// The instance to ask. With [`Mode::LoseCommitReplyThenCut`] the outcome stays unknown, so it is the instance with the
+/// usual time limits, which gives up soon. Otherwise it is the patient one, which learns the outcome on a busy machine, too.
 fn url_to_ask(stack: &Stack, mode: Mode) -> &str {
     &stack.instances[usize::from(mode == Mode::LoseCommitReplyThenCut)].url
 }
 
 #[tokio::test]
-async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_nothing_twice() {
-    // Its pool has connections beyond the one that a fault closes.
+async fn a_lost_commit_or_reply_is_answered_truly_and_a_repeat_with_its_key_does_nothing_twice() {
+    // With the usual pool: it has more connections than the one that a fault closes.
     let mut stack = Stack::patient_behind_proxies(&[]).await;
     stack.add_proxied(&[], false).await;
     stack.publish(1, "stream").await;
@@ -120,15 +122,16 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
             Mode::LoseCommitReply,
             Mode::LoseCommitReplyThenCut,
         ] {
-            let visits = stack
+            let name_length = stack
                 .database
                 .number("SELECT CHAR_LENGTH(name) FROM tb_shop WHERE id = 1");
-            let write = writes(sale, usize::try_from(visits.await).unwrap()).remove(index);
+            let name_length = usize::try_from(name_length.await).unwrap();
+            let write = writes(sale, name_length).remove(index);
             let path = &write.path;
             let before = write.count(&stack).await;
-            // The answer before the change is cached.
+            // The instance caches the shop as it is before the change.
             get(stack.url(), "/shop/1").send().await.data();
-            // The change of a shop takes no key: to repeat it changes nothing.
+            // Changing a shop takes no key, because repeating the change has no effect.
             let takes_a_key = write.method == Method::POST;
             let key = format!("{index}-{mode:?}");
             let request = |base: &str| {
@@ -186,7 +189,7 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
     }
 }
 
-/// Its transaction is open for longer than the server lets a statement wait for a row.
+/// The first request's transaction is open for longer than the server lets a statement wait for a row.
 #[tokio::test]
 async fn a_repeat_waits_for_the_request_with_its_key_that_is_under_way() {
     let stack = Stack::lab(1).await;
@@ -199,7 +202,7 @@ async fn a_repeat_waits_for_the_request_with_its_key_that_is_under_way() {
         .database
         .number("SELECT COUNT(*) FROM tb_voucher")
         .await;
-    // As another instance does it, whose commit is to come.
+    // Stands for another instance, which has inserted its record and not committed yet.
     let copy = "INSERT INTO tb_idempotency (operation, idempotency_key, fingerprint, result) \
                 SELECT operation, 'second', fingerprint, 77 FROM tb_idempotency WHERE idempotency_key = 'first'";
     let first = stack.database.hold(copy).await;
@@ -219,10 +222,11 @@ async fn a_repeat_waits_for_the_request_with_its_key_that_is_under_way() {
     assert_eq!(now, vouchers);
 }
 
-/// The write gives its COMMIT up, and it arrives afterwards. What may still be done is not told as not made.
+/// The instance stops waiting for the reply to its COMMIT, which arrives afterwards. As long as the write may still be made,
+/// the answer does not say that it was not.
 #[tokio::test]
-async fn a_write_whose_commit_is_under_way_is_not_told_as_not_made() {
-    // Before the server ends the idle transaction, after 5 s.
+async fn a_write_whose_commit_is_under_way_is_not_denied() {
+    // The instance gives up before the server ends the idle transaction, after 5 s.
     let stack = Stack::behind_proxies(&["--database-timeout-ms", "1500"]).await;
     stack.ready().await;
     let vouchers = "SELECT COUNT(*) FROM tb_voucher LOCK IN SHARE MODE";
@@ -239,7 +243,7 @@ async fn a_write_whose_commit_is_under_way_is_not_told_as_not_made() {
         Some(answer) => answer,
         None => publishing.await,
     };
-    // Waits for the transaction, which the commit ends.
+    // The locking read waits for the transaction, which the held COMMIT ends.
     let published: i64 = sqlx::query_scalar(vouchers)
         .fetch_one(&stack.database.pool)
         .await
@@ -279,7 +283,7 @@ async fn a_key_is_one_request_on_every_node_and_under_concurrency_for_a_day() {
             "{}",
             write.path
         );
-        // Another key, and none, are other requests.
+        // With another key, or without a key, it is another request.
         let with_another_key = write.call(&urls[0]).header(KEY, "twice").send().await;
         write.call(&urls[1]).send().await.data();
         assert_ne!(with_another_key.data(), data[0], "{}", write.path);
@@ -292,15 +296,12 @@ async fn a_key_is_one_request_on_every_node_and_under_concurrency_for_a_day() {
         // The same key for something else is a mistake, and nothing is done.
         let mut changed = write.body.clone();
         let fields = changed.as_object_mut().unwrap();
-        let field = if fields.contains_key("add") {
+        let field = if fields.contains_key("payValue") {
+            "payValue"
+        } else if fields.contains_key("add") {
             "add"
         } else {
             "x"
-        };
-        let field = if fields.contains_key("payValue") {
-            "payValue"
-        } else {
-            field
         };
         fields.insert(field.to_owned(), json!(77));
         let call = call(write.method.clone(), &urls[0], &write.path)
@@ -317,7 +318,7 @@ async fn a_key_is_one_request_on_every_node_and_under_concurrency_for_a_day() {
             write.path
         );
     }
-    // So is the same of another sale.
+    // So is the same key for the stock of another sale.
     let other_sale = stack.publish(3, "reentrant-lock").await;
     let path = format!("/voucher/seckill/{other_sale}/stock");
     let addition = post(&urls[0], &path).admin().json(json!({ "add": 5 }));
@@ -340,7 +341,7 @@ async fn a_key_is_one_request_on_every_node_and_under_concurrency_for_a_day() {
             .header(KEY, bad);
         call.send().await.refused(400, "INVALID_PARAMETER");
     }
-    // A refused request uses its key up for nothing.
+    // A refused request does not use up its key.
     let mut body = Stack::sale(1, "reentrant-lock");
     body["shopId"] = json!(999);
     let publish = |body: &Value| {
@@ -356,7 +357,7 @@ async fn a_key_is_one_request_on_every_node_and_under_concurrency_for_a_day() {
     body["shopId"] = json!(1);
     publish(&body).header(KEY, "refused").send().await.data();
 
-    // It is known for a day, and then forgotten: by the next write, as old ones are removed after each.
+    // A key is known for a day. Then the next write removes it: each write removes the old ones.
     let publish = || post(&urls[0], "/voucher").admin().json(ordinary());
     let first = publish().header(KEY, "daily").send().await;
     for (hours, is_known) in [(23, true), (25, false)] {

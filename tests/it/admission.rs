@@ -1,4 +1,4 @@
-//! Load shedding of purchases, and rate limits of these and of signed-in users' other requests: the limit in flight, limits per user
+//! Load shedding and rate limits, of purchases and of signed-in users' other requests: the limit in flight, the limits per user
 //! and per address, and what a refusal costs and replies.
 
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ use crate::support::stack::{Proxies, Stack, buy};
 use testkit::proxy::Mode;
 use testkit::raw::calls_of;
 
-/// What the script that finds sessions calls once for each, and nothing else on a sale without locks in Redis.
+/// A command that the script for sessions calls once for each session, and that nothing else calls here: the sale is on a
+/// strategy without locks in Redis.
 const SESSION_LOOK_UP: &str = "hmget";
 
 #[tokio::test]
@@ -35,15 +36,13 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
         .collect();
     metric_is(&url, "seckill_purchases_in_flight", 2).await;
     let mut raw = stack.redis.conn().await;
-    let before = (
-        calls_of(&mut raw, SESSION_LOOK_UP).await,
-        redis.requests(),
-        database.requests(),
-    );
-    // Each has a session that is not cached. All at once, because a refusal is delayed.
+    let looked_up_before = calls_of(&mut raw, SESSION_LOOK_UP).await;
+    let redis_before = redis.requests();
+    let database_before = database.requests();
+    // The sessions of these users are not cached. All purchases are sent at once, because a refusal is delayed.
     let began = Instant::now();
-    let late = users[2..].iter().map(|user| buy(&url, user, sale));
-    for answer in join_all(late).await {
+    let further_purchases = users[2..].iter().map(|user| buy(&url, user, sale));
+    for answer in join_all(further_purchases).await {
         answer.refused(503, "OVERLOADED");
     }
     assert!(
@@ -51,15 +50,17 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
         "{:?}",
         began.elapsed()
     );
-    let requests = (redis.requests() - before.1, database.requests() - before.2);
-    // Some are sent every second all the same.
+    let to_redis = redis.requests() - redis_before;
+    let to_database = database.requests() - database_before;
+    let requests = (to_redis, to_database);
+    // The instance sends some requests every second by itself.
     let background_requests = 20 + 30 * began.elapsed().as_secs();
     assert!(
-        requests.0 < background_requests && requests.1 < background_requests,
+        to_redis < background_requests && to_database < background_requests,
         "{requests:?} for 98 refusals"
     );
-    // Many sessions are looked up in one request.
-    let looked_up = calls_of(&mut raw, SESSION_LOOK_UP).await - before.0;
+    // One request may look up many sessions, so these are counted by themselves.
+    let looked_up = calls_of(&mut raw, SESSION_LOOK_UP).await - looked_up_before;
     assert_eq!(looked_up, 0, "sessions for 98 refusals");
     assert_eq!(
         metric(
@@ -104,7 +105,7 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
     buy(&url, &users[2], sale).await.data();
 }
 
-/// They have a limit of their own, beside that of purchases.
+/// Reads have a limit of their own, beside that of purchases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_of_a_signed_in_user_holds_a_permit_until_it_is_answered() {
     let stack = Stack::start(1, &["--max-purchases", "2"]).await;
@@ -133,7 +134,8 @@ async fn a_read_of_a_signed_in_user_holds_a_permit_until_it_is_answered() {
     read.send().await.data();
 }
 
-/// Asserts that of these answers to one client about as many are no refusals as two a second allow; returns how many are.
+/// Asserts that of one client's requests, which got these answers, about two a second were served and the others refused;
+/// returns how many were refused.
 fn assert_limited(answers: &[Answer], since: Instant) -> u64 {
     let (limited, served): (Vec<_>, Vec<_>) =
         answers.iter().partition(|answer| answer.status == 429);
@@ -179,12 +181,14 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
         let ask_from =
             |address: &str, token: &str| ask(token).header("x-forwarded-for", address).send();
         // From many addresses, so that the limit per address does not count.
-        let storm = &users[step].token;
+        let flooding_token = &users[step].token;
         let began = Instant::now();
         let addresses: Vec<_> = (1..60).map(|n| format!("198.51.{step}.{n}")).collect();
-        let flood = addresses.iter().map(|address| ask_from(address, storm));
+        let flood = addresses
+            .iter()
+            .map(|address| ask_from(address, flooding_token));
         refused.push(assert_limited(&join_all(flood).await, began));
-        // Others are served, and so are purchases of whoever reads too much.
+        // Other users are served, and a user who reads too much can still buy.
         let answer = ask_from(&format!("203.0.113.{step}"), &users[10 + step].token).await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         if path != purchase {
@@ -197,12 +201,12 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
 
         let address = format!("192.0.2.{step}");
         let began = Instant::now();
-        // Users of no other step: the first of them count for their own rate, too.
+        // Not the users above: a request that the address's limit lets through counts for its user's rate, too.
         let flood = users[20..]
             .iter()
             .map(|user| ask_from(&address, &user.token));
         refused.push(assert_limited(&join_all(flood).await, began));
-        // An unknown session from there is refused, too, and late; a client on this machine is not limited.
+        // Unknown sessions from that address are limited, too, and these refusals are delayed.
         let looked_up = lookups(stack.url()).await;
         let nobody = "a".repeat(32);
         let unknown = (0..30).map(async |_| {
@@ -222,14 +226,15 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
             fastest.is_some_and(|time| time >= delay),
             "{path}: {limited:?}"
         );
-        // Those that are limited were not looked for.
+        // The sessions of requests that were limited were not looked up.
         let looked_up = lookups(stack.url()).await - looked_up;
         assert_eq!(
             looked_up,
             not_limited.len() as u64,
             "{path}: sessions looked up"
         );
-        let direct = join_all((0..30).map(|_| ask(storm).send())).await;
+        // A client on this machine is not limited.
+        let direct = join_all((0..30).map(|_| ask(flooding_token).send())).await;
         assert!(
             direct.iter().all(|answer| answer.status == 200),
             "{path}: {direct:?}"

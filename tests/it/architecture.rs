@@ -1,8 +1,8 @@
-//! The rules of import, held by reading the sources: no files and no folders of a crate import each other, and which part of
-//! the service may name which.
+//! The rules for imports, checked by reading the sources: no files and no folders of a crate import each other, and each part
+//! of the service names only the parts that it may.
 //!
-//! The reader knows words and `::`, not Rust. A path leads to its deepest module, and on to the one that this module has the
-//! item from. Test code is not read; globs and names made by macros are not followed.
+//! The reader knows words and `::`, not Rust. A path stands for its deepest module. If that module imports the item itself, the
+//! path stands for the module that the item comes from. Test code is not read; globs and names made by macros are not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -38,7 +38,7 @@ const LAYERS: [&[&str]; 12] = [
 
 const FEATURES: [&str; 4] = ["order", "shop", "user", "voucher"];
 
-/// The paths in each module of a crate, such as `order::store`; the root's name is empty.
+/// The modules of a crate by name, such as `order::store`, each with the paths in it; the root's name is empty.
 struct Crate(BTreeMap<String, BTreeSet<String>>);
 
 impl Crate {
@@ -50,10 +50,10 @@ impl Crate {
             "main"
         };
         let mut sources = BTreeMap::new();
-        let mut open = vec![root.clone()];
-        while let Some(path) = open.pop() {
+        let mut to_read = vec![root.clone()];
+        while let Some(path) = to_read.pop() {
             if path.is_dir() {
-                open.extend(
+                to_read.extend(
                     std::fs::read_dir(path)
                         .unwrap()
                         .map(|entry| entry.unwrap().path()),
@@ -73,8 +73,8 @@ impl Crate {
         Crate(sources)
     }
 
-    /// The deepest module that `path` names in `from`; of an item, the one that this module imports it from, over so many
-    /// imports.
+    /// The deepest module that `path` names in `from`. If that module imports the item itself, the module that the item comes
+    /// from, over at most `follows` imports.
     fn module<'a>(&'a self, from: &'a str, path: &str, follows: u32) -> &'a str {
         let mut current_module = from;
         for name in path.split("::") {
@@ -102,7 +102,7 @@ impl Crate {
         current_module
     }
 
-    /// The modules that each module names, or whose items it does.
+    /// For each module, the modules that it names, or whose items it names.
     fn imports(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut imports = BTreeMap::<_, BTreeSet<_>>::new();
         for (from, paths) in &self.0 {
@@ -116,7 +116,7 @@ impl Crate {
     }
 }
 
-/// The paths in a source, also those of `use` with braces in each other.
+/// The paths in a source, also those of a `use` with nested braces.
 fn paths(text: &str) -> BTreeSet<String> {
     let code = text
         .split("#[cfg(test)]\nmod tests {")
@@ -134,6 +134,7 @@ fn paths(text: &str) -> BTreeSet<String> {
         })
         .collect();
     let mut paths = BTreeSet::new();
+    // What the paths in each open brace begin with.
     let mut open = Vec::<String>::new();
     let mut words = code.split_whitespace().peekable();
     while let Some(word) = words.next() {
@@ -160,7 +161,8 @@ fn part(path: &str) -> &str {
     path.split("::").next().unwrap_or(path)
 }
 
-/// What imports each other: whatever imports nothing that is left, or is imported by nothing that is left, goes.
+/// The modules that import each other in a circle. Removes, again and again, the modules that import none of the remaining
+/// ones, or that none of these imports.
 fn circles<'a>(
     mut remaining: BTreeMap<&'a str, BTreeSet<&'a str>>,
 ) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
@@ -219,7 +221,7 @@ fn no_folders_of_a_crate_import_each_other() {
     }
 }
 
-/// The file or folder of `parent` that `module` is, or is in; the root's name is empty.
+/// The file or folder directly in `parent` that is `module` or contains it; the root's name is empty.
 fn child_of<'a>(parent: &str, module: &'a str) -> Option<&'a str> {
     let below_parent = match parent {
         "" => module,
@@ -229,7 +231,7 @@ fn child_of<'a>(parent: &str, module: &'a str) -> Option<&'a str> {
 }
 
 #[test]
-fn the_service_imports_downwards_and_each_part_what_it_may() {
+fn each_part_of_the_service_imports_only_lower_layers_and_what_it_may() {
     let service = Crate::read("src");
     let layer = |module: &str| {
         LAYERS
@@ -252,9 +254,9 @@ fn the_service_imports_downwards_and_each_part_what_it_may() {
                 may_speak_http || part(imported) != "http",
                 "{what}, and is no feature's mod.rs"
             );
-            let is_another = is_feature(from) && part(from) != part(imported);
+            let is_of_another_part = is_feature(from) && part(from) != part(imported);
             assert!(
-                !is_another || !is_store(imported),
+                !is_of_another_part || !is_store(imported),
                 "{what}: a store belongs to its feature"
             );
         }
@@ -265,13 +267,19 @@ fn the_service_imports_downwards_and_each_part_what_it_may() {
             "{module} is in no layer"
         );
         let names = |library: &str| paths.iter().any(|path| part(path) == library);
-        let serves = ["app", "router", "openapi", "health", "http"].contains(&part(module))
+        let may_name_axum = ["app", "router", "openapi", "health", "http"].contains(&part(module))
             || has_handlers(module)
             || module == "metrics";
-        assert!(serves || !names("axum"), "{module} must not name axum");
-        let has_sql =
+        assert!(
+            may_name_axum || !names("axum"),
+            "{module} must not name axum"
+        );
+        let may_name_sqlx =
             is_store(module) || ["connection", "error", "idempotency"].contains(&part(module));
-        assert!(has_sql || !names("sqlx"), "{module} must not name sqlx");
+        assert!(
+            may_name_sqlx || !names("sqlx"),
+            "{module} must not name sqlx"
+        );
         assert!(
             !is_store(module) || !names("redis"),
             "{module}: no store knows Redis"

@@ -16,7 +16,7 @@ fn run(stack: &Stack, args: &[&str]) -> (Option<i32>, String) {
 fn audit(stack: &Stack, sale: i64) -> (Option<i32>, Value, String) {
     let id = sale.to_string();
     let (code, json) = run(stack, &["--voucher-id", &id, "--json"]);
-    // What is said of a violation follows.
+    // The sentence about a violation follows the JSON.
     let findings = serde_json::Deserializer::from_str(&json)
         .into_iter::<Value>()
         .next();
@@ -26,7 +26,7 @@ fn audit(stack: &Stack, sale: i64) -> (Option<i32>, Value, String) {
     (code, findings[0].clone(), table)
 }
 
-/// Inserts an order of a user, as made a while ago by both clocks; its id ends in `n`.
+/// Inserts an order of a user, `ago` old both by its `create_time` and by the seconds in its id, whose counter part is `n`.
 async fn plant(stack: &Stack, sale: i64, user: i64, n: i64, unguarded: bool, ago: &str) {
     let unguarded = i64::from(unguarded);
     let insert = format!(
@@ -37,15 +37,16 @@ async fn plant(stack: &Stack, sale: i64, user: i64, n: i64, unguarded: bool, ago
     stack.database.run(&insert).await;
 }
 
-async fn take(stack: &Stack, sale: i64, count: i64) {
+async fn take_stock(stack: &Stack, sale: i64, count: i64) {
     stack
         .database
         .set_sale(sale, &format!("stock = stock - {count}"))
         .await;
 }
 
-/// Asserts a violation that is reported as this, and only this, broken number.
-fn violation(found: &(Option<i32>, Value, String), field: &str, number: i64, says: &str) {
+/// Asserts a violation of which the table says `says`, and that `field` alone is a number other than 0; where `field` is none of
+/// these numbers, all must be 0.
+fn assert_violation(found: &(Option<i32>, Value, String), field: &str, number: i64, says: &str) {
     let (code, finding, table) = found;
     assert_eq!(*code, Some(1), "{table}");
     assert!(
@@ -67,7 +68,7 @@ fn violation(found: &(Option<i32>, Value, String), field: &str, number: i64, say
 const INSERT_SALE: &str =
     "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, end_time) VALUES";
 
-/// Rows of the last moment are on their way.
+/// Rows that were written a moment ago are still being delivered, and no violation.
 #[tokio::test]
 async fn an_outbox_that_nobody_empties_is_a_violation() {
     let stack = Stack::start(0, &[]).await;
@@ -86,7 +87,7 @@ async fn an_outbox_that_nobody_empties_is_a_violation() {
         (Some(0), &2.into()),
         "{table}"
     );
-    // Refusals of the stream, of now and of earlier versions, are orders of no sale's.
+    // Refusals of the stream, as this version and earlier ones write them, are not orders without a sale.
     let refusals = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
     let refusals = format!("{refusals} (8001, 1, 8001, 4), (8002, 1, 0, 4)");
     stack.database.run(&refusals).await;
@@ -97,7 +98,7 @@ async fn an_outbox_that_nobody_empties_is_a_violation() {
         .run(&format!("{row} (3, 4710, 3, NOW() - INTERVAL 5 MINUTE)"))
         .await;
     let found = audit(&stack, 4710);
-    violation(&found, "none", 0, "outbox");
+    assert_violation(&found, "none", 0, "outbox");
     assert_eq!(found.1["undelivered"], 3);
     assert!(
         found.1["undeliveredSeconds"]
@@ -108,7 +109,7 @@ async fn an_outbox_that_nobody_empties_is_a_violation() {
     );
 }
 
-/// Of a sale that a Java node published, only the stock tells.
+/// How much a Java node put on sale is unknown: there only stock below zero shows it.
 #[tokio::test]
 async fn more_orders_than_were_put_on_sale_are_a_violation() {
     let stack = Stack::start(0, &[]).await;
@@ -117,18 +118,18 @@ async fn more_orders_than_were_put_on_sale_are_a_violation() {
     for user in [7, 8] {
         plant(&stack, 1, user, user, false, "0 SECOND").await;
     }
-    violation(&audit(&stack, 1), "oversold", 1, "VIOLATION\n");
-    violation(&audit(&stack, 2), "oversold", 3, "VIOLATION\n");
+    assert_violation(&audit(&stack, 1), "oversold", 1, "VIOLATION\n");
+    assert_violation(&audit(&stack, 2), "oversold", 3, "VIOLATION\n");
 
     // Orders without a sale row.
     plant(&stack, 4711, 7, 12, false, "0 SECOND").await;
     let found = audit(&stack, 4711);
-    violation(&found, "none", 0, "no sale");
+    assert_violation(&found, "none", 0, "no sale");
     let orders = (&found.1["orders"], &found.1["noSale"]);
     assert_eq!(orders, (&1.into(), &true.into()), "{:?}", found.1);
 }
 
-/// Also where a sale of the lab is oversold, as its strategy allows.
+/// Not even where a sale of the lab is oversold, as its strategy allows.
 #[tokio::test]
 async fn real_orders_are_no_violation_whatever_the_strategy() {
     let stack = Stack::lab(1).await;
@@ -142,7 +143,7 @@ async fn real_orders_are_no_violation_whatever_the_strategy() {
         assert_eq!(code, Some(0), "{finding} {table}");
         assert!(table.contains("holds"), "{table}");
         if strategy == Strategy::Naive {
-            take(&stack, sale, 3).await;
+            take_stock(&stack, sale, 3).await;
         }
     }
     let (code, text) = run(&stack, &[]);
@@ -170,32 +171,32 @@ async fn stock_that_is_lost_or_returned_twice_or_never_is_a_violation() {
         "{table}"
     );
     for (taken, unaccounted) in [(-1, -1), (2, 1)] {
-        take(&stack, sale, taken).await;
+        take_stock(&stack, sale, taken).await;
         let found = audit(&stack, sale);
-        violation(&found, "unaccounted", unaccounted, "VIOLATION\n");
+        assert_violation(&found, "unaccounted", unaccounted, "VIOLATION\n");
         assert_eq!(found.1["cancelled"], 1);
     }
 }
 
 #[tokio::test]
-async fn second_orders_and_unguarded_rows_are_told_by_their_strategy() {
+async fn second_orders_and_unguarded_rows_are_judged_by_the_strategy_of_their_sale() {
     let stack = Stack::lab(1).await;
     // A user's second order, as an unsafe strategy writes them: the unique index skips them.
     let sale = stack.publish(10, "conditional").await;
     for (n, user) in [(1, 7), (2, 7), (3, 7), (4, 8)] {
         plant(&stack, sale, user, n, true, "0 SECOND").await;
     }
-    take(&stack, sale, 4).await;
+    take_stock(&stack, sale, 4).await;
     let (code, finding, table) = audit(&stack, sale);
     assert_eq!(code, Some(0), "{table}");
     assert_eq!(finding["duplicates"], 2, "{finding}");
     assert!(table.contains("as its strategy is meant to be"), "{table}");
-    // Cancelled ones are no duplicates, and their users no buyers.
+    // Cancelled orders are no duplicates, and their users no buyers.
     stack
         .database
         .run("UPDATE tb_voucher_order SET status = 4 WHERE user_id = 7")
         .await;
-    take(&stack, sale, -3).await;
+    take_stock(&stack, sale, -3).await;
     let (_, finding, table) = audit(&stack, sale);
     assert_eq!(
         (&finding["duplicates"], &finding["orders"]),
@@ -207,12 +208,13 @@ async fn second_orders_and_unguarded_rows_are_told_by_their_strategy() {
     // Unguarded rows on a safe sale: the unique index does not see them.
     let sale = stack.publish(10, "row-lock").await;
     plant(&stack, sale, 7, 11, true, "0 SECOND").await;
-    take(&stack, sale, 1).await;
-    violation(&audit(&stack, sale), "unguarded", 1, "unguarded");
+    take_stock(&stack, sale, 1).await;
+    assert_violation(&audit(&stack, sale), "unguarded", 1, "unguarded");
 }
 
-/// What both clocks say counts, so one that was admitted in time and written late, as by `stream` after an outage, is none. No
-/// strategy may do that, not even one that is meant to fail.
+/// An order is outside the window only if both its `create_time` and the seconds in its id are. So an order that was admitted in
+/// time and written late, as by `stream` after an outage, is no violation. No strategy may sell outside the window, not even one
+/// that is meant to fail.
 #[tokio::test]
 async fn orders_before_the_window_and_after_it_are_a_violation() {
     let stack = Stack::lab(1).await;
@@ -225,8 +227,8 @@ async fn orders_before_the_window_and_after_it_are_a_violation() {
     let sale = window("- INTERVAL 1 HOUR", "+ INTERVAL 1 HOUR").await;
     plant(&stack, sale, 1, 13, false, "2 HOUR").await;
     plant(&stack, sale, 2, 14, false, "30 MINUTE").await;
-    take(&stack, sale, 2).await;
-    violation(&audit(&stack, sale), "outsideWindow", 1, "outside");
+    take_stock(&stack, sale, 2).await;
+    assert_violation(&audit(&stack, sale), "outsideWindow", 1, "outside");
     let sale = window("- INTERVAL 3 HOUR", "- INTERVAL 1 HOUR").await;
     plant(&stack, sale, 1, 15, false, "10 MINUTE").await;
     plant(&stack, sale, 2, 16, false, "2 HOUR").await;
@@ -235,6 +237,6 @@ async fn orders_before_the_window_and_after_it_are_a_violation() {
         .database
         .run("UPDATE tb_voucher_order SET create_time = NOW() WHERE user_id = 3")
         .await;
-    take(&stack, sale, 3).await;
-    violation(&audit(&stack, sale), "outsideWindow", 1, "outside");
+    take_stock(&stack, sale, 3).await;
+    assert_violation(&audit(&stack, sale), "outsideWindow", 1, "outside");
 }

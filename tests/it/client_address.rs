@@ -1,5 +1,5 @@
-//! Whose request it is, for the limits per address: trusted proxies name their client, nobody else does, and who has no limit
-//! is configured. How the header is read has a unit test.
+//! Which client a request counts for, in the limits per address: only trusted proxies can name their client, and the clients
+//! without a limit are configured. How the header is read has a unit test.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::support::api::{Call, post};
 use crate::support::nginx::Nginx;
 use crate::support::stack::Stack;
 
-/// So many requests reach the limit of three by far, whatever the machine's speed: the limit counts ten minutes.
+/// Far more requests than the limit of three allows, whatever the machine's speed: the limit counts over ten minutes.
 const REQUESTS: u32 = 12;
 
 /// Codes that an address may be sent, and guesses that it may make.
@@ -18,8 +18,8 @@ const LIMIT: &[&str] = &[
     "4",
 ];
 
-/// Asks for codes for as many phones as there are requests, each request changed by `change`; returns how many were
-/// sent.
+/// Asks for a code in [`REQUESTS`] requests, each for another phone of this area and changed by `change`; returns how many codes
+/// were sent.
 async fn codes_sent(base: &str, area: u32, change: impl Fn(u32, Call) -> Call) -> u32 {
     let mut sent = 0;
     for n in 0..REQUESTS {
@@ -38,7 +38,7 @@ async fn codes_sent(base: &str, area: u32, change: impl Fn(u32, Call) -> Call) -
 const FORWARDED: &str = "x-forwarded-for";
 
 #[tokio::test]
-async fn a_client_is_who_the_configured_proxies_say_and_limited_unless_configured() {
+async fn only_configured_proxies_name_their_client_and_only_configured_clients_have_no_limit() {
     let mut stack = Stack::start(0, &[]).await;
     let default = ["--unlimited-clients", ""];
     let limited = [LIMIT, &default].concat();
@@ -52,7 +52,8 @@ async fn a_client_is_who_the_configured_proxies_say_and_limited_unless_configure
         .add_instance(&[LIMIT, &["--unlimited-clients", "127.0.0.0/8"]].concat())
         .await;
     let urls = stack.urls();
-    // Two proxies, the outer one with changing addresses.
+    // The client 203.0.113.17 behind two trusted proxies, of which one has changing addresses. It made up what stands before its
+    // own address.
     let sent = codes_sent(&urls[1], 41, |n, call| {
         call.header(
             FORWARDED,
@@ -64,13 +65,13 @@ async fn a_client_is_who_the_configured_proxies_say_and_limited_unless_configure
     // The peer itself is not trusted: its header is ignored.
     let many = |n: u32, call: Call| call.header(FORWARDED, &format!("198.51.101.{n}"));
     assert_eq!(codes_sent(&urls[2], 43, many).await, 3);
-    // The counts are shared by the instances: the same address.
+    // The instances share the counts, and this is the same address.
     assert_eq!(codes_sent(&urls[3], 44, many).await, 0);
 
     // The shipped nginx, on this machine: visitors are told apart, whatever they send.
     let nginx = Nginx::before([urls[0].as_str(); 2]).await;
-    // The first has had what it may.
-    for (area, visitor, may) in [
+    // The first visitor's address has used its limit up already.
+    for (area, visitor, allowed) in [
         (51, "127.0.0.1", 0),
         (52, "127.0.0.2", 3),
         (53, "127.0.0.3", 3),
@@ -86,7 +87,7 @@ async fn a_client_is_who_the_configured_proxies_say_and_limited_unless_configure
                 reply.refused(429, "TOO_MANY_REQUESTS");
             }
         }
-        assert_eq!(sent, may, "for {visitor}");
+        assert_eq!(sent, allowed, "for {visitor}");
     }
     // Load tools on this machine reach ./dev's stack through its nginx: a flag lifts the limits for them.
     let nginx = Nginx::before([urls[4].as_str(); 2]).await;
@@ -94,8 +95,8 @@ async fn a_client_is_who_the_configured_proxies_say_and_limited_unless_configure
 
     assert_eq!(codes_sent(&urls[4], 1, |_, call| call).await, REQUESTS);
 
-    // Nobody else is the operator: behind a balancer of this machine that names no clients, a stranger comes from here, too.
-    // Forged headers change nothing: these are counted together.
+    // Without the flag, requests from this machine are limited: behind a balancer on it that names no clients, a stranger's
+    // requests come from here, too. Forged headers do not lift the limit.
     let direct = codes_sent(stack.url(), 2, |_, call| call).await;
     assert_eq!(direct, 0, "it has had what the first visitor may");
     for (area, forged) in ["127.0.0.1", "::1", "::ffff:127.0.0.1"]
@@ -106,7 +107,7 @@ async fn a_client_is_who_the_configured_proxies_say_and_limited_unless_configure
         let sent = codes_sent(stack.url(), area, |_, call| call.header(FORWARDED, forged)).await;
         assert!(sent <= 3, "{sent} codes for `{forged}`");
     }
-    // Made up by the client, and appended by the trusted proxy: two lines of the header are one list.
+    // The client made up one line of the header, and the trusted proxy appended another: the two are one list.
     let sent = codes_sent(stack.url(), 32, |n, call| {
         call.header(FORWARDED, &format!("198.51.100.{n}"))
             .header(FORWARDED, "203.0.113.8")

@@ -1,6 +1,5 @@
 //! A Redis whose clock is stepped under a running service, by libfaketime (Debian's package `faketime`, which `./dev test`
-//! installs); and every combination of clocks that an order's age can be seen by. The database's clock is stepped in
-//! [`crate::slow`].
+//! installs); and orders about whose age the clocks disagree. The database's clock is stepped in [`crate::slow`].
 
 use std::time::Duration;
 
@@ -16,7 +15,8 @@ use testkit::proxy::Mode;
 use testkit::raw::query;
 use tokio::time::Instant;
 
-/// By a clock that was stepped back, a dead consumer's entries were delivered in the future, and are not idle for an hour.
+/// By the clock of Redis, which was stepped back, a dead consumer's entries were delivered in the future: for an hour they are
+/// not idle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps_back() {
     let advice = "libfaketime is missing: install the package faketime, as `./dev test` does";
@@ -49,8 +49,8 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
     stack.stream_drained().await;
 }
 
-/// One instance has an entry that it could not decide, as the database was away. By Redis' clock, which was stepped back, it is
-/// not idle for a minute and a half.
+/// An instance has an entry that it could not decide, because the database was away. By the clock of Redis, which was stepped
+/// back, the entry is not idle for a minute and a half.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_decides_its_own_entries_when_the_clock_of_redis_steps_back() {
     let mut stack = Stack::start(0, &[]).await;
@@ -87,10 +87,10 @@ async fn an_instance_decides_its_own_entries_when_the_clock_of_redis_steps_back(
     .await;
 }
 
-/// The clock of the instance that draws the id is two minutes behind, that of the one that looks it up as much ahead; and the
-/// call that admits the order is on its way.
+/// The clock of the instance that draws the id is two minutes behind, that of another instance two minutes ahead. Both look the
+/// order up while the call that admits it is still on its way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_clock_of_an_instance_makes_a_look_up_deny_an_order_that_comes() {
+async fn no_look_up_denies_an_order_that_is_still_to_come_whatever_the_instances_clocks_say() {
     let mut stack = Stack::start(0, &[]).await;
     let folder = stack.redis.data().to_owned();
     let mut env = stack.env();
@@ -106,9 +106,9 @@ async fn no_clock_of_an_instance_makes_a_look_up_deny_an_order_that_comes() {
     let users = stack.users(3).await;
     let counter = stack.keys.stock(sale);
     let mut redis = stack.redis.conn().await;
-    // The mark says nothing against a no.
+    // Waits until the stream's data are old enough for a "no such order".
     stack.settled().await;
-    // So that the sale is not counted meanwhile.
+    // So that the sale is not counted again meanwhile.
     let holder = stack.lock_sale(sale).await;
     let _: () = redis.set(&counter, 0).await.unwrap();
     let held = Mode::HoldRequestWith(users[0].id.to_string().leak());
@@ -142,8 +142,8 @@ async fn no_clock_of_an_instance_makes_a_look_up_deny_an_order_that_comes() {
     assert!(stack.orders(sale).await >= 2);
 }
 
-/// An order is `age` seconds old by the database's clock and `id_age` by the seconds in its id.
-async fn order(stack: &Stack, sale: i64, user: i64, age: i64, id_age: i64) -> i64 {
+/// Inserts an order that is `age` seconds old by the database's clock and `id_age` by the seconds in its id; returns the id.
+async fn insert_order(stack: &Stack, sale: i64, user: i64, age: i64, id_age: i64) -> i64 {
     // The zone in which ids are made.
     let now = chrono::Utc::now()
         .with_timezone(&chrono_tz::Asia::Shanghai)
@@ -165,8 +165,9 @@ async fn status(stack: &Stack, order: i64) -> i64 {
         .await
 }
 
-/// Orders expire after ten minutes, if both clocks say so. Where the database's clock was stepped back and shows an order in
-/// the future, its id decides; one whose id is of the future, as a clock that was ahead dated it, waits until that has come.
+/// Orders expire after ten minutes, if both clocks say so. If the database's clock was stepped back, so that an order seems to
+/// be from the future, its id decides. If the id is from the future, because a clock that was ahead dated it, the order waits
+/// until that time has come.
 #[tokio::test]
 async fn no_step_of_one_clock_expires_an_order_early() {
     let stack = Stack::start(1, &["--unpaid-seconds", "600"]).await;
@@ -176,7 +177,7 @@ async fn no_step_of_one_clock_expires_an_order_early() {
         (60, 60),
         // The database's clock was stepped forward, or was behind when the order was made.
         (60 + hour, 60),
-        // This node's clock was, or that of the node that made the id.
+        // This node's clock was stepped forward, or that of the node that made the id was behind.
         (60, 60 + hour),
         // The database's clock was stepped back, or was ahead when the order was made.
         (60 - hour, 60),
@@ -193,28 +194,28 @@ async fn no_step_of_one_clock_expires_an_order_early() {
         (700, 700 + hour),
         (700 - hour, 700),
     ];
-    let mut ids = [Vec::new(), Vec::new()];
-    for (user, (class, (age, id_age))) in (1..).zip(
-        young
-            .map(|ages| (0, ages))
-            .into_iter()
-            .chain(old.map(|ages| (1, ages))),
-    ) {
-        ids[class].push(order(&stack, sale, user, age, id_age).await);
+    let mut young_ids = Vec::new();
+    for (user, (age, id_age)) in (1..).zip(young) {
+        young_ids.push(insert_order(&stack, sale, user, age, id_age).await);
+    }
+    let mut old_ids = Vec::new();
+    for (user, (age, id_age)) in (101..).zip(old) {
+        old_ids.push(insert_order(&stack, sale, user, age, id_age).await);
     }
     stack.database.set_sale(sale, "stock = stock - 12").await;
-    for (id, ages) in ids[1].iter().zip(old) {
+    for (id, ages) in old_ids.iter().zip(old) {
         eventually(&format!("{ages:?} is cancelled"), async || {
             status(&stack, *id).await == 4
         })
         .await;
     }
-    for (id, ages) in ids[0].iter().zip(young) {
+    for (id, ages) in young_ids.iter().zip(young) {
         assert_eq!(status(&stack, *id).await, 1, "{ages:?}");
     }
 }
 
-/// The clock of Redis is behind the database's, and then ahead of it. Each may let a call through that makes the order.
+/// The clock of Redis is behind the database's, and then ahead of it. By either clock, a call that makes the order may still be
+/// in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_missing_once_it_is_old_by_the_clock_of_redis_and_by_the_databases() {
     assert!(clock::library().is_some(), "libfaketime is missing");
@@ -229,7 +230,7 @@ async fn an_order_is_missing_once_it_is_old_by_the_clock_of_redis_and_by_the_dat
     for (offset, id_age, status) in [
         (-HOUR, 90 * MINUTE, 503),
         (-HOUR, 150 * MINUTE, 200),
-        // By the database's clock half a minute settles it.
+        // By the database's clock, half a minute is enough.
         (HOUR, 0, 503),
         (HOUR, 90 * MINUTE, 200),
     ] {
@@ -253,7 +254,7 @@ async fn an_order_is_missing_once_it_is_old_by_the_clock_of_redis_and_by_the_dat
 }
 
 /// The clock of one of three instances is two minutes behind, that of another two minutes ahead. Which of them made an id, and
-/// which is asked, makes no difference: the database's clock says whether an order under it may still be on its way.
+/// which is asked, makes no difference: the database's clock says whether an order under that id may still be on its way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_missing_by_the_databases_clock_whichever_instance_is_asked() {
     assert!(clock::library().is_some(), "libfaketime is missing");
@@ -270,7 +271,7 @@ async fn an_order_is_missing_by_the_databases_clock_whichever_instance_is_asked(
     stack.settled().await;
     let mut buyers = users.iter();
     let urls = stack.urls();
-    // Only the one whose clock is right is asked of its own ids: the others differ anyway.
+    // The clock of instance 0 is right, that of 1 is behind, and that of 2 is ahead.
     for (maker, responder) in [(0, 2), (1, 0), (1, 1), (1, 2)] {
         let answer = loop {
             let user = buyers.next().expect("no machine is as slow as that");
@@ -278,7 +279,7 @@ async fn an_order_is_missing_by_the_databases_clock_whichever_instance_is_asked(
             let order = buy(&urls[maker], user, sale).await.bought();
             let path = format!("/voucher-order/{}", order + 1_000_000);
             let answer = get(&urls[responder], &path).token(&user.token).send().await;
-            // The grace is 3 s here, and a second's fraction is not in an id.
+            // The grace is 3 s here, and an id has whole seconds only.
             if began.elapsed() < Duration::from_millis(1500) {
                 break answer;
             }

@@ -28,7 +28,7 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
         stack.instances[1].url.as_str(),
     ];
 
-    // Sessions, one slot each, and codes, beside an address's counters.
+    // Sessions, each in a slot of its own, and codes together with the counters of an address.
     let signed_in = sign_in(first_url, &mut stack.redis.conn().await, "13800000001").await;
     let me = get(second_url, "/user/me")
         .token(&signed_in.token)
@@ -87,10 +87,10 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     })
     .await;
 
-    // What the stream's scripts touch has the tag in its name.
+    // The keys that the stream's scripts use have the tag in their names.
     let mut redis = stack.redis.conn().await;
     let keys: Vec<String> = redis.keys("*").await.unwrap();
-    let of_sales = [
+    let tagged_prefixes = [
         "seckill:stock:",
         "seckill:order:",
         "seckill:open",
@@ -99,11 +99,11 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
         "icr:order",
     ];
     for key in &keys {
-        let tagged = of_sales.iter().any(|prefix| key.starts_with(prefix));
+        let tagged = tagged_prefixes.iter().any(|prefix| key.starts_with(prefix));
         assert_eq!(key.contains(":{orders}"), tagged, "{key}");
     }
 
-    // When all of it is lost, the style is on record again.
+    // When Redis loses everything, the style is recorded again.
     let _: () = redis::cmd("FLUSHALL")
         .query_async(&mut redis)
         .await
@@ -128,7 +128,7 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
         assert!(slots.is_empty(), "{slots:?}");
     }
 
-    // `doctor` says which it is. A node of another style is kept out, with what to do.
+    // `doctor` names the style. A node of another style does not start, and says why.
     let (_, text) = Instance::run(&["doctor"], &stack.env());
     assert!(text.contains("key style cluster, as recorded"), "{text}");
     let other_style = ["serve", "--bind", "127.0.0.1:0", "--key-style", "default"];

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// The password of the users that the tests make.
 const PASSWORD: &str = "s3cret";
 
-/// Nothing listens at that Redis: it must not come to that.
+/// Nothing listens at this address of Redis: a database that cannot be used is reported before Redis is asked.
 fn environment(url: &str) -> [(&'static str, String); 3] {
     let redis = ("REDIS_URL", "redis://127.0.0.1:1/");
     [("DATABASE_URL", url), redis, ("BIND_ADDR", "127.0.0.1:0")]
@@ -27,7 +27,7 @@ fn environment(url: &str) -> [(&'static str, String); 3] {
 fn assert_refused(command: &str, url: &str, says: &str) {
     let text = Instance::says(1, &[command], &environment(url), says);
     assert!(text.contains("DATABASE_URL"), "{command}, {says}: {text}");
-    // Of a server that does not answer, the log says that it is tried again.
+    // If a server does not answer, the log also says that it is tried again.
     let said = text.trim().lines().filter(|line| !line.contains(" WARN "));
     assert_eq!(said.count(), 1, "{text}");
     assert!(!text.contains(PASSWORD), "a password: {text}");
@@ -105,7 +105,7 @@ async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
         &as_user("reader", "seckill"),
         "its user needs SELECT, INSERT",
     );
-    // Enough to serve: it comes as far as Redis.
+    // These rights are enough to serve: the start comes as far as Redis.
     let enough = environment(&as_user("writer", "seckill"));
     Instance::says(1, &["serve"], &enough, "cannot connect to Redis");
 
@@ -130,7 +130,7 @@ async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
 #[tokio::test]
 async fn tls_to_the_database_is_what_the_address_says() {
     if is_oceanbase() {
-        // Its certificates are not set at its start.
+        // OceanBase does not get its certificates as arguments of its start.
         return;
     }
     let ours = Certificates::new();
@@ -208,14 +208,14 @@ async fn tls_to_the_database_is_what_the_address_says() {
         .execute("SET GLOBAL require_secure_transport = 1")
         .await
         .expect("a setting");
-    // MariaDB says that access is denied.
+    // MariaDB only says that access is denied; the sentence names what to check.
     assert_refused(
         "serve",
         &with("ssl-mode=DISABLED"),
         "ssl-mode with its files",
     );
 
-    // One without TLS, and older than what is supported.
+    // A server without TLS, and of a version that is too old.
     if !is_mariadb() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Errors of the database are sorted by what they mean: only an order's own row may end it. What the server cannot do now
-//! is answered 503 to buyers, and tried again by the consumers of the stream.
+//! Errors of the database are sorted by what they mean: only an error about an order's own row may end that order. While the
+//! server cannot do its work, buyers are answered 503, and the consumers of the stream try again.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ const STATES: [u16; 13] = [
     1290, 1792, 1836, 1114, 1021, 1045, 1203, 1040, 1969, 1047, 1146, 1054, 9998,
 ];
 
-/// On OceanBase a wait goes on when its connection is closed, and nobody releases the row that it gets for seconds. There the
-/// limit of a wait follows that of a step, which is a second in chaos.
+/// On OceanBase a statement goes on waiting when its connection is closed, and then holds the row for seconds. There the limit of
+/// a wait follows that of a step, which is a second in chaos.
 #[tokio::test]
 async fn a_wait_for_a_row_is_limited_to_half_the_time_of_its_step() {
     let database = TestDatabase::migrated().await;
@@ -46,7 +46,7 @@ async fn a_wait_for_a_row_is_limited_to_half_the_time_of_its_step() {
     assert!(Duration::from_micros(micros) <= limit / 2, "{micros} µs");
 }
 
-/// Each buys one; returns who has which order.
+/// Buys one for each user; returns the users with the ids of their orders.
 async fn buy_all(stack: &Stack, users: &[SignedIn], sale: i64) -> Vec<(SignedIn, i64)> {
     let mut bought = Vec::new();
     for user in users {
@@ -55,8 +55,8 @@ async fn buy_all(stack: &Stack, users: &[SignedIn], sale: i64) -> Vec<(SignedIn,
     bought
 }
 
-/// Has triggers fail what concerns a sale with the number that `planted` names, and count that in `attempts`, which keeps
-/// its rows though the statement fails.
+/// Creates triggers that fail changes with the error number which the table `planted` has for their sale. The table `attempts`
+/// counts the failures: as a MyISAM table, it keeps its rows although the statement fails.
 async fn plant_errors(stack: &Stack) {
     let planted =
         "CREATE TABLE planted (voucher_id BIGINT PRIMARY KEY, changing VARCHAR(8), number INT)";
@@ -93,9 +93,9 @@ async fn fail(stack: &Stack, sale: i64, change: &str, number: u16) {
     stack.database.run(&planted).await;
 }
 
-async fn failed(stack: &Stack, sale: i64, times: i64) {
+async fn wait_for_failures(stack: &Stack, sale: i64, times: i64) {
     if is_oceanbase() {
-        // Every table of its is rolled back, so nobody counts.
+        // It rolls every table back, so failures are not counted.
         return;
     }
     let attempts = format!("SELECT COUNT(*) FROM attempts WHERE voucher_id = {sale}");
@@ -105,7 +105,7 @@ async fn failed(stack: &Stack, sale: i64, times: i64) {
     .await;
 }
 
-/// Each of these buyers has one order, and looks it up.
+/// Waits until these orders are committed; asserts that each buyer finds the order by a look-up.
 async fn assert_all_ordered(stack: &Stack, sale: i64, bought: &[(SignedIn, i64)]) {
     eventually("every order is committed", async || {
         stack.orders(sale).await == bought.len() as i64
@@ -145,7 +145,7 @@ async fn orders_wait_while_their_table_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
+async fn an_error_of_the_server_is_answered_503_and_ends_no_order() {
     let stack = Stack::start(1, &[]).await;
     let users = stack.users(2).await;
     plant_errors(&stack).await;
@@ -154,7 +154,7 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     let updates = [1290, 1114, 9998].map(|number| ("UPDATE", number));
     let mut streams = Vec::new();
     for (change, number) in inserts.into_iter().chain(updates) {
-        // The consumer meets it, too.
+        // The consumer of the stream meets the error, too.
         let stream = stack.publish(20, "stream").await;
         fail(&stack, stream, change, number).await;
         streams.push((stream, buy_all(&stack, &users, stream).await));
@@ -168,7 +168,7 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
         }
     }
     for (stream, _) in &streams {
-        failed(&stack, *stream, 4).await;
+        wait_for_failures(&stack, *stream, 4).await;
     }
     assert_eq!(stack.dead_letters().await, 0, "an outage ended orders");
     assert_eq!(
@@ -185,9 +185,9 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     }
 }
 
-/// 500 for a buyer; still, the order is not to blame.
+/// The buyer is answered 500. Still, the fault is not the order's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_statement_is_told_as_a_bug_and_ends_no_order() {
+async fn a_wrong_statement_is_reported_as_a_bug_and_ends_no_order() {
     let stack = Stack::start(1, &[]).await;
     let users = stack.users(3).await;
     plant_errors(&stack).await;
@@ -205,7 +205,7 @@ async fn a_wrong_statement_is_told_as_a_bug_and_ends_no_order() {
     let detail = "a planted error";
     assert!(line.contains("ERROR") && line.contains(detail), "{line}");
     assert!(!answer.body.to_string().contains(detail), "{answer:?}");
-    failed(&stack, sale, 12).await;
+    wait_for_failures(&stack, sale, 12).await;
     assert_eq!(stack.dead_letters().await, 0);
     stack.database.run("DELETE FROM planted").await;
     assert_all_ordered(&stack, sale, &bought).await;
@@ -213,7 +213,7 @@ async fn a_wrong_statement_is_told_as_a_bug_and_ends_no_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connections_are_replaced() {
-    // Few, so that each is used for a write in time.
+    // Few connections, so that each is soon used for a write.
     let few_connections = ["--database-connections", "2"];
     let mut stack = Stack::start_on(TestDatabase::on_own_server().await, 1, &few_connections).await;
     let stream = stack.publish(20, "stream").await;
@@ -238,7 +238,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
         stack.database.number(&old).await < open
     })
     .await;
-    // No purchase is under way: who meets the server now is the consumer.
+    // No purchase is under way, so these attempts are the consumer's.
     let tries = || stack.instances[0].lines_with("database unavailable").len();
     let first = tries();
     eventually("it is tried again and again", async || tries() >= first + 6).await;
@@ -248,7 +248,8 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
         stack.buy(&users[0], sale).await.data();
     }
 
-    // It may lead to what was the primary before, which reads never notice: one to a read-only server is soon replaced.
+    // A connection may lead to the former primary, which reads never notice. So a connection to a read-only server is soon
+    // replaced.
     let database = &stack.database;
     let pool = mysql::connect(&database.url(), 1, Duration::from_secs(10)).await;
     let pool = pool.expect("connect");
@@ -290,8 +291,8 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     write_fails().await;
     assert_ne!(connection().await, after, "it was found read-only again");
 
-    // It takes no sale either from a user who has the right to write there all the same: the primary, and so the service's
-    // next connection, would know nothing of it. `doctor` warns of that right.
+    // The service sells nothing on a read-only server, even if its user has the right to write there: the primary, and so the
+    // service's next connection, would not have the order. `doctor` warns of that right.
     stack.database.run("SET GLOBAL read_only = 0").await;
     let doctor = || doctor(stack.database.url().expose_secret());
     let advice = "may write to a read-only server";
@@ -312,7 +313,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     let sales = stack.publish_each(20, strategies).await;
     let before = stack.all_orders().await;
     stack.database.run("SET GLOBAL read_only = 1").await;
-    // Its probe asks the server.
+    // The probe of readiness asks the server.
     eventually("the service knows that it is read-only", async || {
         get(stack.url(), "/health/ready").send().await.status == 503
     })
@@ -327,7 +328,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     }
 }
 
-/// The transaction is lost, and its id goes to another buyer (the counter was lost, too) before its outcome is looked up.
+/// The transaction is lost. Before its outcome is looked up, its id goes to another buyer, because the counter was lost, too.
 #[tokio::test]
 async fn an_id_that_another_buyer_got_is_no_success() {
     let database = TestDatabase::migrated().await;

@@ -34,11 +34,11 @@ pub fn doctor(url: &str) -> String {
     .1
 }
 
-/// A purchase's commit has no reply, its primary is lost, and the address leads to the replica, which has received the
-/// order and not applied it. That it is not there is no answer; it is asked again, and is there once the replica is the
-/// primary.
+/// A purchase's commit gets no reply, its primary is lost, and the address leads to the replica, which has received the
+/// order and not applied it. That the replica does not have the order proves nothing: it is asked again, and has the order
+/// once it is the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
+async fn a_lagging_replica_is_no_proof_that_an_order_was_not_made() {
     if !is_mariadb() {
         return;
     }
@@ -76,7 +76,7 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
         "{of_replica}"
     );
 
-    // A server that is made read-only before the commit says itself that nothing was done.
+    // A server that is made read-only before the commit refuses it, so that nothing was done.
     let mut transaction = store.begin().await.expect("a transaction");
     transaction.insert(&order(76)).await.expect("an insert");
     let mut primary = pair.primary().admin().await.expect("connect");
@@ -139,11 +139,15 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
         of_promoted.contains("warn  commits do not wait for a replica"),
         "{of_promoted}"
     );
-    let mut new = MySqlConnection::connect(&pair.url())
+    let mut new_primary = MySqlConnection::connect(&pair.url())
         .await
         .expect("connect");
     assert_eq!(
-        new.fetch_one(row).await.expect("a number").get::<i64, _>(0),
+        new_primary
+            .fetch_one(row)
+            .await
+            .expect("a number")
+            .get::<i64, _>(0),
         1
     );
 }

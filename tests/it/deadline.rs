@@ -1,4 +1,4 @@
-//! A purchase has one deadline: it answers itself before the limit of its request, and what it answers is true.
+//! A purchase has one deadline: it answers by itself before the time limit of its request, and its answer is true.
 
 use std::time::Duration;
 
@@ -18,20 +18,15 @@ use crate::support::database::TestDatabase;
 use crate::support::stack::Stack;
 use crate::support::{PATIENCE, eventually};
 
-/// Milliseconds that a step of the database, a command of Redis and a request may take. That of the request leaves a busy
-/// machine time between the purchase's own deadline and it; a purchase without a deadline would not end before either.
+/// How many milliseconds a step of the database, a command of Redis and a request may take. The limit of the request is long:
+/// even on a busy machine a purchase ends by its own deadline first, and one without a deadline would not end before the limit.
 fn limits<'a>(database: &'a str, redis: &'a str, request: &'a str) -> [&'a str; 8] {
-    let [d, r, q] = [
-        "--database-timeout-ms",
-        "--redis-timeout-ms",
-        "--request-timeout-ms",
-    ];
     [
-        d,
+        "--database-timeout-ms",
         database,
-        r,
+        "--redis-timeout-ms",
         redis,
-        q,
+        "--request-timeout-ms",
         request,
         "--code-webhook-timeout-ms",
         "1000",
@@ -67,7 +62,7 @@ async fn buyers_who_wait_for_an_id_are_told_the_truth() {
 }
 
 #[tokio::test]
-async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
+async fn nothing_is_committed_if_the_commit_has_not_begun_at_the_deadline() {
     let database = TestDatabase::migrated().await;
     let sale = 9;
     let row = "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued) VALUES (9, 5, 5)";
@@ -98,11 +93,11 @@ async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
     );
 }
 
-/// Its INSERT waits for the table, which somebody has locked, until the time is over.
+/// The purchase's INSERT waits for the table, which somebody has locked, until the deadline is over.
 #[tokio::test]
-async fn nothing_is_committed_whose_insert_has_waited_past_the_deadline() {
+async fn nothing_is_committed_if_the_insert_has_waited_past_the_deadline() {
     let scene = Scene::new().await;
-    // Two seconds before its deadline.
+    // Its deadline is over in two seconds.
     let order = scene.order(1, 18);
     let mut stranger = scene.database.pool.acquire().await.expect("a connection");
     let lock = "LOCK TABLES tb_voucher_order WRITE";

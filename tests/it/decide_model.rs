@@ -1,12 +1,14 @@
-//! A model of how a purchase is decided whose reply is lost: every order in which its text, another purchase of the same buyer,
-//! whoever decides, a look-up and the clock can take their steps, on three kinds of server. Each rule is left out once, and is
-//! then missed. The rules are in `src/order/store/commit.rs` and `decide.rs`.
+//! A model of how a purchase is decided if its reply is lost. The steps are those of the purchase's text, of another purchase of
+//! the same buyer, of the decider, of a look-up and of the clock. The model tries every order of them, on three kinds of server.
+//! It leaves out each rule once, and then something false is said. The rules are in `src/order/store/commit.rs` and `decide.rs`.
 
 use std::collections::BTreeSet;
 
-/// When the text's deadline is over, and from when on a look-up may say "no such order".
+/// After this time the text's deadline is over.
 const DEADLINE: u8 = 2;
+/// From this time on a look-up may say "no such order".
 const SETTLED: u8 = 3;
+/// Where the clock stops.
 const LAST: u8 = 4;
 
 /// What a server's locks do at a row that a transaction has inserted and not committed.
@@ -14,8 +16,8 @@ const LAST: u8 = 4;
 enum Locks {
     /// InnoDB: whoever reads it with a lock, or inserts under its key, waits.
     ReadsWait,
-    /// OceanBase: whoever inserts under its key waits, but not while that insert itself waits at another index; a locking
-    /// read returns nothing at once.
+    /// OceanBase: whoever inserts under its key waits, unless the first insert is itself still waiting at another index. A
+    /// locking read does not wait, and returns nothing.
     OnlyInsertsWait,
     /// Several writable nodes, each with locks of its own: nobody waits, and both rows are committed.
     OfOneNode,
@@ -24,7 +26,7 @@ enum Locks {
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     locks: Locks,
-    /// By a row under the id; else by what a locking read finds.
+    /// The decider inserts a row under the id. Otherwise it goes by what a locking read finds.
     decides_by_row: bool,
     /// The INSERT was answered before the COMMIT was sent.
     insert_is_answered: bool,
@@ -46,7 +48,7 @@ enum Text {
     /// Its INSERT waits at the unique index of buyers for the other purchase.
     Waiting,
     Inserted,
-    /// Past its deadline's check: only the hot row and the COMMIT are left.
+    /// It has passed the check of its deadline: only the hot row and the COMMIT are left.
     InTime,
     Committed,
     Failed,
@@ -63,6 +65,7 @@ struct State {
 }
 
 impl State {
+    /// Whether something false was said of the order.
     fn is_false(&self) -> bool {
         let exists = self.text == Text::Committed;
         let can_come = exists || self.text == Text::InTime;
@@ -175,14 +178,14 @@ fn lies(rules: Rules) -> bool {
         said_no: false,
     };
     let mut visited = BTreeSet::from([first]);
-    let mut open = vec![first];
-    while let Some(state) = open.pop() {
+    let mut to_visit = vec![first];
+    while let Some(state) = to_visit.pop() {
         if state.is_false() {
             return true;
         }
         for next in state.next(rules) {
             if visited.insert(next) {
-                open.push(next);
+                to_visit.push(next);
             }
         }
     }
@@ -203,14 +206,14 @@ fn a_row_decides_wherever_an_insert_waits_for_another_under_its_key() {
     for (locks, lies_there) in [
         (Locks::ReadsWait, false),
         (Locks::OnlyInsertsWait, false),
-        // So several writable nodes are refused at start.
+        // This is why the service does not start on a database with several writable nodes.
         (Locks::OfOneNode, true),
     ] {
         assert_eq!(lies(Rules { locks, ..RULES }), lies_there, "{locks:?}");
     }
 }
 
-/// What the rules replace: it rests on how one engine locks, and on one more round trip.
+/// The method that the rules replace: it depends on how one engine locks, and needs one more round trip.
 #[test]
 fn a_locking_read_decides_only_where_it_waits_and_the_insert_was_answered() {
     for (locks, insert_is_answered, lies_there) in [
@@ -230,7 +233,7 @@ fn a_locking_read_decides_only_where_it_waits_and_the_insert_was_answered() {
 }
 
 #[test]
-fn each_rule_is_missed_where_it_is_left_out() {
+fn without_any_one_of_the_rules_something_false_is_said() {
     let left_out = [
         Rules {
             decides_by_row: false,

@@ -1,5 +1,5 @@
-//! What became of a purchase whose reply was lost is decided by one row under its id, and a look-up of it writes nothing: the
-//! rules of `src/order/store/commit.rs` and `decide.rs`, on a database behind a proxy.
+//! One row under a purchase's id decides what became of it when its reply was lost, and a look-up writes nothing: the rules of
+//! `src/order/store/commit.rs` and `decide.rs`, on a database behind a proxy.
 
 use std::time::Duration;
 
@@ -18,17 +18,18 @@ use crate::support::database::TestDatabase;
 
 const SALE: i64 = 9;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Part of what reads the rows under the ids of orders.
+/// Part of the statement that reads the rows under the ids of orders.
 const READS_ROWS: &str = "tb_voucher_order WHERE id IN";
 pub const REFUSALS: &str =
     "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4 AND voucher_id = id AND buyer IS NULL";
 
-/// A database with a sale of five, behind a proxy, and a store on either side of it.
+/// A database with a sale of five, a proxy before it, and a store on either side of the proxy.
 pub struct Scene {
     pub database: TestDatabase,
     pub proxy: Proxy,
-    /// Behind the proxy, on one connection.
+    /// Reaches the database through the proxy, on one connection.
     pub store: OrderStore,
+    /// Reaches it without the proxy.
     pub direct: OrderStore,
 }
 
@@ -42,9 +43,11 @@ impl Scene {
         let proxy = Proxy::start(database.server().to_owned())
             .await
             .expect("a proxy");
-        let behind = database.url_through(proxy.address).into();
+        let proxied_url = database.url_through(proxy.address).into();
         let zone = Zone(chrono_tz::Asia::Shanghai);
-        let db = mysql::connect(&behind, 1, PATIENCE).await.expect("connect");
+        let db = mysql::connect(&proxied_url, 1, PATIENCE)
+            .await
+            .expect("connect");
         let direct = mysql::connect(&database.url(), 4, PATIENCE)
             .await
             .expect("connect");
@@ -56,7 +59,7 @@ impl Scene {
         }
     }
 
-    /// An order of this user's, whose id was drawn so many seconds ago.
+    /// An order of this user, whose id was drawn so many seconds ago.
     pub fn order(&self, user_id: i64, seconds_ago: i64) -> NewOrder {
         NewOrder {
             id: ((self.store.local_seconds() - seconds_ago) << 32) + user_id,
@@ -76,13 +79,13 @@ impl Scene {
     }
 }
 
-/// Buys one on this store.
+/// Places the order on this store, as a purchase does.
 pub async fn place(store: &OrderStore, order: &NewOrder) -> Result<i64, Error> {
     let text = Text::default().insert_if_first(order).take([order]);
     store.begin().await?.place(order, text).await
 }
 
-/// A proxy that has lost its server says so in place of a reply, also of a text that the server has run.
+/// A proxy that has lost its server sends an error in place of the reply, even if the server has run the text.
 #[tokio::test]
 async fn an_error_of_a_proxy_in_place_of_a_reply_is_no_refusal() {
     let scene = Scene::new().await;
@@ -96,7 +99,7 @@ async fn an_error_of_a_proxy_in_place_of_a_reply_is_no_refusal() {
     assert_eq!(scene.tables().await, (1, 4));
 }
 
-/// An earlier copy of the text has committed the order, as of a proxy that sends it twice.
+/// An earlier copy of the text has committed the order, as when a proxy sends the text twice.
 #[tokio::test]
 async fn an_order_that_an_earlier_copy_of_its_text_made_is_a_success() {
     let scene = Scene::new().await;
@@ -105,12 +108,12 @@ async fn an_order_that_an_earlier_copy_of_its_text_made_is_a_success() {
         let placed = place(&scene.store, &order).await;
         assert!(matches!(placed, Ok(id) if id == order.id), "{placed:?}");
     }
-    // What is in the way cannot be read, the first time.
+    // The first attempt to read the row that is in the way fails.
     scene.proxy.set(Mode::FailReplyTo(READS_ROWS));
     let placed = place(&scene.store, &order).await;
     assert!(matches!(placed, Ok(id) if id == order.id), "{placed:?}");
     assert_eq!(scene.tables().await, (1, 4));
-    // The same of another buyer: it is not this one's.
+    // Another buyer's purchase under the same id does not get this order.
     let stranger = NewOrder {
         buyer: Buyer {
             user_id: 2,
@@ -122,7 +125,7 @@ async fn an_order_that_an_earlier_copy_of_its_text_made_is_a_success() {
     assert!(matches!(placed, Err(Error::DuplicateId)), "{placed:?}");
 }
 
-/// The same of a batch: what its orders meet cannot be read.
+/// The same with a batch; at last the rows that are in its way cannot be read.
 #[tokio::test]
 async fn a_batch_that_an_earlier_copy_of_its_text_made_is_a_success() {
     let scene = Scene::new().await;
@@ -144,9 +147,9 @@ async fn a_batch_that_an_earlier_copy_of_its_text_made_is_a_success() {
     }
 }
 
-/// IGNORE hides what keeps the refusal out of the table. Without a row under the id nothing is decided.
+/// IGNORE hides the foreign key that keeps the refusal out of the table. Without a row under the id, nothing is decided.
 #[tokio::test]
-async fn an_order_whose_refusal_cannot_be_a_row_is_not_told_as_refused() {
+async fn an_order_whose_refusal_cannot_be_inserted_is_not_reported_as_refused() {
     let scene = Scene::new().await;
     let key = "ALTER TABLE tb_voucher_order ADD CONSTRAINT fk_sale FOREIGN KEY (voucher_id) \
                REFERENCES tb_seckill_voucher (voucher_id)";
@@ -163,7 +166,7 @@ async fn an_order_whose_refusal_cannot_be_a_row_is_not_told_as_refused() {
     );
 }
 
-/// On the only connection: a text that stopped with its order inserted, and then the next one.
+/// On the only connection, a text stops with its order inserted; then comes the next text.
 #[tokio::test]
 async fn the_next_purchase_on_a_connection_commits_nothing_of_the_one_before() {
     let scene = Scene::new().await;
@@ -171,7 +174,7 @@ async fn the_next_purchase_on_a_connection_commits_nothing_of_the_one_before() {
     scene.database.run(&none_left).await;
     let refused = place(&scene.store, &scene.order(1, 0)).await;
     assert!(matches!(refused, Err(Error::SoldOut)), "{refused:?}");
-    // Its deadline is over.
+    // The deadline of this one is over.
     let refused = place(&scene.store, &scene.order(2, 60)).await;
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
     let one_left = format!("UPDATE tb_seckill_voucher SET stock = 1 WHERE voucher_id = {SALE}");
@@ -182,9 +185,9 @@ async fn the_next_purchase_on_a_connection_commits_nothing_of_the_one_before() {
     assert_eq!(scene.tables().await, (1, 0), "an order without stock");
 }
 
-/// Two decide the same order while its transaction is open, which is rolled back then. They wait for it, and agree.
+/// Two deciders meet the open transaction of the same order. They wait until it is rolled back, and agree.
 #[tokio::test]
-async fn two_who_decide_wait_for_the_transaction_and_say_the_same() {
+async fn two_deciders_wait_for_the_transaction_and_say_the_same() {
     let scene = Scene::new().await;
     let order = scene.order(1, 0);
     let insert = format!(
@@ -198,7 +201,7 @@ async fn two_who_decide_wait_for_the_transaction_and_say_the_same() {
         tokio::spawn(async move {
             tokio::time::timeout(limit, async {
                 loop {
-                    // A lock wait that was too long is asked again.
+                    // Asks again after a lock wait that was too long.
                     if let Ok(rows) = store.refuse(&[order]).await {
                         return rows;
                     }
@@ -221,7 +224,7 @@ async fn two_who_decide_wait_for_the_transaction_and_say_the_same() {
     assert_eq!(scene.tables().await, (0, 5));
 }
 
-/// Whoever looks an id up that is about to be used refuses nothing.
+/// A look-up of an id that is about to be used refuses nothing.
 #[tokio::test]
 async fn a_look_up_writes_nothing_and_keeps_no_order_out() {
     let scene = Scene::new().await;
@@ -233,14 +236,14 @@ async fn a_look_up_writes_nothing_and_keeps_no_order_out() {
             "{looked_up:?}"
         );
     }
-    // A text of purchases may commit for as long as that.
+    // The text of a purchase may still commit this long after its id was drawn.
     let young = scene.order(2, 15);
     let looked_up = scene.direct.probe(young.id, 2).await;
     assert!(
         matches!(looked_up, Err(Error::Unavailable(Cause::OrderUndecided))),
         "{looked_up:?}"
     );
-    // One of which it is certain is tried on the table, and undone.
+    // For an old id the answer is certain: the refusal is tried on the table, and undone.
     let old = scene.order(1, 60);
     let looked_up = scene.direct.probe(old.id, 2).await;
     assert!(matches!(looked_up, Ok(Probe::Nothing)), "{looked_up:?}");

@@ -1,6 +1,6 @@
 //! The API's document agrees with its snapshot and with a running instance, and the READMEs with what was measured; and how the
-//! web pages are served. `./dev test api` asks for every operation, and checks the replies; `./dev test browser` loads the pages,
-//! from which nothing may be missing, come from elsewhere, or violate their policy.
+//! web pages are served. `./dev test api` asks for every operation, and checks the replies. `./dev test browser` loads the pages:
+//! no part of them may be missing, come from elsewhere, or violate their policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub fn documented() -> BTreeMap<Route, Value> {
 }
 
 #[test]
-fn the_text_equals_its_snapshot_and_has_every_error() {
+fn the_api_document_equals_its_snapshot_and_has_every_error() {
     let text = seckill::router::api_document().text().unwrap();
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
         let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
@@ -125,7 +125,7 @@ async fn an_instance_serves_its_document_and_pages_with_a_policy() {
 }
 
 #[tokio::test]
-async fn pages_are_cached_and_without_lab_nothing_of_it_exists() {
+async fn pages_are_cached_and_without_the_lab_flag_nothing_of_the_lab_exists() {
     let stack = Stack::start(1, &[]).await;
     let (_, headers, page) = get(stack.url(), "/").raw().await;
     let settings = "data-lab=\"false\" data-zone=\"Asia/Shanghai\"";
@@ -161,7 +161,7 @@ async fn pages_are_cached_and_without_lab_nothing_of_it_exists() {
     sign_in.send().await.refused(404, "NOT_FOUND");
     let code = get(stack.url(), "/lab/code/13800138000");
     code.send().await.refused(404, "NOT_FOUND");
-    // Nor does a purchase tell its steps.
+    // Nor does a purchase's reply have its steps.
     let voucher = stack.publish(1, "reentrant-lock").await;
     let user = &stack.users(1).await[0];
     let bought = stack

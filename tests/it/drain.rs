@@ -1,6 +1,6 @@
 //! Graceful shutdown: an instance that is to stop waits for what it has begun, beyond the grace period in which it still
-//! accepts connections. Each step leaves it one thing to wait for, so that no other keeps it running. What becomes of
-//! connections is shown by unit tests of `http/listen.rs` as well, and by a rolling restart, in [`crate::slow`].
+//! accepts connections. Each step leaves the instance one thing to wait for, so that nothing else keeps it running. What becomes
+//! of connections is shown by unit tests of `http/listen.rs` as well, and by a rolling restart, in [`crate::slow`].
 
 use hyper::Method;
 use hyper::header::CONNECTION;
@@ -29,7 +29,8 @@ async fn drain_beyond_the_grace(stack: &mut Stack) {
 }
 
 /// A purchase waits for the sale's row when the instance is to stop, and the row stays locked beyond the grace period. Its
-/// client has hung up, so that there is no connection to wait for. A read has nothing but one. A payment goes on without.
+/// client has hung up, so that there is no connection to wait for. Then a read has nothing but a connection, and a payment goes
+/// on without one.
 #[tokio::test]
 async fn a_drain_waits_for_what_was_begun_by_clients_that_hung_up_and_for_a_read() {
     let mut stack = Stack::start(0, &[]).await;
@@ -94,7 +95,7 @@ async fn a_drain_waits_for_what_was_begun_by_clients_that_hung_up_and_for_a_read
     assert_eq!(stack.database.number(status).await, 2, "it is not paid");
 }
 
-/// A connection to the instance at this address, which is open, and a purchase to be sent on it.
+/// An open connection to the instance at this address, and a purchase to be sent on it.
 async fn connected_buyer(url: &str, user: &SignedIn, sale: i64) -> (Connection, Call) {
     let mut connection = Connection::new(url.parse().expect("a URL"), PATIENCE);
     connection.open().await.expect("a connection");
@@ -163,7 +164,7 @@ async fn an_instance_whose_requests_outlast_the_deadline_ends_with_exit_1() {
     let ask = || tokio::spawn(post(stack.url(), "/user/code?phone=13800000001").status());
     let mut client = ask();
     eventually("the request waits", async || {
-        // On a busy machine Redis may need longer than it is given here.
+        // On a busy machine Redis may need longer than its time limit here.
         if client.is_finished() {
             client = ask();
         }

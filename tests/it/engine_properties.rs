@@ -1,5 +1,6 @@
-//! What the service relies on of a database server, whatever its product: a statement or two on two connections each, without
-//! the service. `docs/OPERATIONS.md` lists the properties; where one fails, an order could be denied and exist.
+//! The properties of a database server that the service relies on, whatever its product. Each is tested with a few statements on
+//! a few connections, without the service. `docs/OPERATIONS.md` lists the properties; without one of them, the service could deny
+//! an order that exists.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +13,19 @@ use sqlx::{Either, MySqlConnection, raw_sql};
 use crate::support::database::TestDatabase;
 use crate::support::eventually;
 
-/// What a purchase inserts under this id.
+/// The statement by which a purchase inserts its order under this id.
 fn insert(id: i64, user_id: i64) -> String {
     format!("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES ({id}, {user_id}, 9)")
 }
 
-/// What refuses the order of this id.
+/// The statement that refuses the order of this id.
 fn refuse(id: i64, user_id: i64) -> String {
     format!(
         "INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES ({id}, {user_id}, {id}, 4)"
     )
 }
 
-/// A connection at the isolation level of the service's.
+/// A connection at the isolation level of the service.
 async fn connection(database: &TestDatabase) -> PoolConnection<MySql> {
     let mut connection = database.pool.acquire().await.expect("a connection");
     run(
@@ -40,7 +41,7 @@ async fn run(connection: &mut MySqlConnection, text: &str) {
     assert_eq!(error, None, "{text}");
 }
 
-/// How many rows each statement of a text changed, up to the first that fails; and that one's error number.
+/// How many rows each statement of a text changed, up to the first that fails; and the error number of the one that failed.
 async fn replies(connection: &mut MySqlConnection, text: &str) -> (Vec<u64>, Option<u16>) {
     let mut changed = Vec::new();
     let mut steps = raw_sql(text).fetch_many(connection);
@@ -70,7 +71,7 @@ const OUT_OF_RANGE: u16 = 1690;
 const TOO_LARGE: &str = "SET @check = 9223372036854775807 + 1";
 
 #[tokio::test]
-async fn of_rows_that_are_inserted_under_one_key_at_once_one_is_committed() {
+async fn of_several_rows_inserted_under_one_key_at_once_exactly_one_is_committed() {
     let database = TestDatabase::migrated().await;
     for id in 1..=20 {
         let inserting = (1..=4).map(async |user_id| {
@@ -89,7 +90,7 @@ async fn of_rows_that_are_inserted_under_one_key_at_once_one_is_committed() {
 }
 
 #[tokio::test]
-async fn an_insert_waits_for_the_end_of_whoever_has_inserted_its_key() {
+async fn an_insert_waits_for_the_end_of_a_transaction_that_has_inserted_its_key() {
     let database = TestDatabase::migrated().await;
     let mut id = 0;
     for (end, of_insert, of_refusal) in [
@@ -127,7 +128,7 @@ async fn an_insert_waits_for_the_end_of_whoever_has_inserted_its_key() {
 }
 
 #[tokio::test]
-async fn what_was_answered_to_a_commit_is_seen_by_every_later_transaction() {
+async fn an_answered_commit_is_seen_by_every_later_transaction() {
     let database = TestDatabase::migrated().await;
     let mut writer = connection(&database).await;
     let mut reader = connection(&database).await;
@@ -140,7 +141,7 @@ async fn what_was_answered_to_a_commit_is_seen_by_every_later_transaction() {
             .expect("a count");
         assert_eq!(count, id);
     }
-    // Also by one that had begun before.
+    // Also by a transaction that had begun before.
     run(
         &mut reader,
         "START TRANSACTION; SELECT COUNT(*) FROM tb_voucher_order",
@@ -151,13 +152,13 @@ async fn what_was_answered_to_a_commit_is_seen_by_every_later_transaction() {
         replies(&mut reader, &refuse(201, 201)).await,
         (vec![0], None)
     );
-    let user: i64 = sqlx::query_scalar(
+    let voucher_id: i64 = sqlx::query_scalar(
         "SELECT CAST(voucher_id AS SIGNED) FROM tb_voucher_order WHERE id = 201",
     )
     .fetch_one(&mut *reader)
     .await
     .expect("the row that kept the other out");
-    assert_eq!(user, 9);
+    assert_eq!(voucher_id, 9);
 }
 
 #[tokio::test]
@@ -178,7 +179,7 @@ async fn the_statements_of_a_text_run_in_order_up_to_the_first_that_fails() {
             replies(&mut connection, &text).await,
             (vec![0, 0, 1], Some(number))
         );
-        // The transaction is open, and what runs in it next finds the first row alone.
+        // The transaction is still open, and the next text in it finds only the first row.
         let next = "DELETE FROM tb_voucher_order WHERE id IN (2, 3); ROLLBACK";
         assert_eq!(replies(&mut connection, next).await, (vec![1, 0], None));
         let rows = "SELECT COUNT(*) FROM tb_voucher_order";
@@ -210,7 +211,7 @@ async fn an_update_counts_the_rows_that_its_condition_matched() {
             1,
         ),
     ] {
-        // A check of the next statement counts the same.
+        // A check by the next statement sees the same count.
         let text =
             format!("{statement}; SET @check = 9223372036854775807 + (ROW_COUNT() <> {rows})");
         assert_eq!(

@@ -8,7 +8,7 @@ use crate::lifetime::act;
 use crate::support::database::is_oceanbase;
 use crate::support::stack::{SignedIn, Stack};
 
-/// Numbers in a block: fewer than a purchase would lease that tries again and again.
+/// Numbers in a block of ids. A purchase that tried again and again would use more.
 const BLOCK: i64 = 20;
 
 async fn safe_sales(stack: &Stack, stock: i64) -> Vec<(Strategy, i64)> {
@@ -40,7 +40,7 @@ async fn accounts(stack: &Stack, sale: i64) -> (i64, i64) {
 }
 
 #[tokio::test]
-async fn a_cancelled_order_that_keeps_its_users_place_is_a_definite_refusal_and_costs_no_ids() {
+async fn a_user_whose_cancelled_order_blocks_a_new_one_is_refused_for_good_and_costs_no_ids() {
     let stack = Stack::start(1, &["--id-block", &BLOCK.to_string()]).await;
     let user = stack.users(1).await.remove(0);
     let sales = safe_sales(&stack, 5).await;
@@ -65,7 +65,7 @@ async fn a_cancelled_order_that_keeps_its_users_place_is_a_definite_refusal_and_
     }
 }
 
-/// The user's row is not there. Beside it, in the same batch, other users buy.
+/// One user has no row in `tb_user`. At the same time, in the same batch, other users buy.
 #[tokio::test]
 async fn an_order_that_a_foreign_key_refuses_is_refused_alone_and_costs_no_ids() {
     let stack = Stack::start(1, &["--id-block", &BLOCK.to_string()]).await;
@@ -81,7 +81,7 @@ async fn an_order_that_a_foreign_key_refuses_is_refused_alone_and_costs_no_ids()
     let key = "ALTER TABLE tb_voucher_order ADD CONSTRAINT fk_user FOREIGN KEY (user_id) \
                REFERENCES tb_user (id)";
     stack.database.run(key).await;
-    // The counter of ids begins at random.
+    // The counter of ids begins at a random number, with the first purchase.
     stack
         .buy(&users[1], stack.publish(1, "row-lock").await)
         .await
@@ -147,9 +147,9 @@ async fn every_refusal_of_one_user_is_a_row() {
     assert_eq!(orders_page.data(), &serde_json::json!([]));
 }
 
-/// A key that was added while the service runs keeps refusals out: then none is told.
+/// A foreign key that is added while the service runs keeps refusals out of the table. Then no refusal is reported.
 #[tokio::test]
-async fn a_refusal_that_cannot_be_a_row_is_not_told() {
+async fn a_refusal_that_cannot_be_inserted_is_not_reported() {
     let stack = Stack::start(1, &[]).await;
     let key = "ALTER TABLE tb_voucher_order ADD CONSTRAINT fk_sale FOREIGN KEY (voucher_id) \
                REFERENCES tb_seckill_voucher (voucher_id)";

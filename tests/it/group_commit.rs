@@ -87,7 +87,7 @@ impl Node {
             .commands();
         let zone = Zone(chrono_tz::Asia::Shanghai);
         let keys = Keys::new(KeyStyle::Default);
-        // It stands still, so that the ids of a block follow each other.
+        // The clock stands still, so that the ids of a block follow each other.
         let second = zone.seconds()();
         let ids = IdGenerator::new(redis.clone(), Arc::new(move || second), keys.clone(), 1000);
         let sales = SaleCache::new(
@@ -106,18 +106,18 @@ impl Node {
         self.sales.get(SALE).await.unwrap()
     }
 
-    /// These users, queued in this order.
+    /// Buys for these users, queued in this order.
     async fn buy(&self, users: impl IntoIterator<Item = i64>) -> Vec<Result<i64, Error>> {
         self.buy_of(users.into_iter().map(|user| (SALE, user)))
             .await
     }
 
-    /// These purchases, as voucher and user, queued together in this order.
+    /// Makes these purchases, pairs of voucher and user, queued together in this order.
     async fn buy_of(
         &self,
         purchases: impl IntoIterator<Item = (i64, i64)>,
     ) -> Vec<Result<i64, Error>> {
-        // All are open for as long as this one.
+        // All sales have the window of this one.
         let sale = self.sale().await;
         join_all(
             purchases
@@ -128,7 +128,7 @@ impl Node {
     }
 
     async fn order(&self, sale: &Sale, voucher_id: i64, user_id: i64) -> Result<i64, Error> {
-        // Not what ends it.
+        // So late that other limits end the purchase first.
         let deadline = Instant::now() + 6 * LIMITS.timeout;
         self.order_until(deadline, sale, voucher_id, user_id).await
     }
@@ -186,7 +186,7 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
         .database
         .run("UPDATE tb_seckill_voucher SET stock = 10, issued = 310")
         .await;
-    // Against the order in which rows are inserted.
+    // In the reverse of the order in which rows are inserted.
     let outcomes = codes_for_buyers(&node.buy((301..=360).rev()).await);
     assert_eq!(outcomes[..10], ["ORDERED"; 10]);
     assert_eq!(outcomes[10..], ["SOLD_OUT"; 50]);
@@ -200,7 +200,7 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
     let stack = stack_with(100).await;
     let first_node = Node::new(&stack, LIMITS).await;
     let second_node = Node::new(&stack, LIMITS).await;
-    // Twice in one batch, again later, and on another node, among others who are new.
+    // Several times in one batch, again later, and on another node, among buyers who are new.
     let first = first_node.buy([5, 6, 5, 7, 5]).await;
     let id = *first[0].as_ref().unwrap();
     let again = format!("ALREADY_ORDERED {id}");
@@ -236,35 +236,37 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
         panic!("no order after a cancelled one: {anew:?}");
     };
     assert_ne!(new, id);
-    // Of the two, the refusal names the one that keeps its buyer from another.
+    // Of the user's two orders, the refusal names the one that is not cancelled.
     let refused = codes_for_buyers(&second_node.buy([5, 5]).await);
     assert_eq!(refused, [&*format!("ALREADY_ORDERED {new}"); 2]);
 }
 
-/// The same buyers first, of which the database may roll one batch back; then others, until all is sold out.
+/// First both nodes sell to the same buyers, and the database may roll back a batch; then to different ones, until all is sold
+/// out.
 #[tokio::test]
 async fn two_nodes_that_sell_many_sales_in_opposite_order_agree_and_do_not_deadlock() {
     let stack = Stack::start_on(TestDatabase::on_own_server().await, 0, &[]).await;
     join_all((SALE..50).map(|sale| add_sale(&stack, sale, 9))).await;
     let first_node = Node::new(&stack, LIMITS).await;
     let second_node = Node::new(&stack, LIMITS).await;
-    let sell = async |up: i64, down: i64| {
-        let all =
+    // Sells to six users at each node, of whom these are the first; returns the server's count of deadlocks.
+    let sell = async |first_up: i64, first_down: i64| {
+        let purchases =
             |first| (first..first + 6).flat_map(|user| (SALE..50).map(move |sale| (sale, user)));
-        let (up, down) = tokio::join!(
-            first_node.buy_of(all(up)),
-            second_node.buy_of(all(down).rev())
+        let (outcomes_up, outcomes_down) = tokio::join!(
+            first_node.buy_of(purchases(first_up)),
+            second_node.buy_of(purchases(first_down).rev())
         );
-        let mut all = [up, down].concat();
-        all.retain(|outcome| {
+        let mut failures = [outcomes_up, outcomes_down].concat();
+        failures.retain(|outcome| {
             !matches!(
                 outcome,
                 Ok(_) | Err(Error::SoldOut | Error::AlreadyOrdered(_))
             )
         });
-        assert!(all.is_empty(), "{all:?}");
+        assert!(failures.is_empty(), "{failures:?}");
         if is_oceanbase() {
-            // It counts none: who waits too long gives up.
+            // It counts no deadlocks: a transaction that waits too long gives up.
             return 0;
         }
         let deadlocks =
@@ -285,8 +287,8 @@ async fn two_nodes_that_sell_many_sales_in_opposite_order_agree_and_do_not_deadl
     assert_eq!(stack.database.number(ORDERS).await, 9 * 41);
 }
 
-/// Batches of which some orders are dropped (user 5 has an order) or do not fit into the stock, or both. Nobody is told of
-/// an order, nor that others took the last of the stock, before the commit, nor if it fails.
+/// In these batches some orders are dropped (user 5 has an order), or do not fit into the stock, or both. Before the commit, and
+/// if it fails, no buyer is told that there is an order, nor that others took the last of the stock.
 #[tokio::test]
 async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did() {
     let limits = GroupCommitLimits {
@@ -297,19 +299,20 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
     let proxy = &stack.proxies.database;
     let url = stack.database.url_through(proxy.address).into();
     let batches: [(i64, &[i64]); 3] = [(100, &[5, 6, 7]), (2, &[6, 7, 8]), (2, &[5, 6, 7, 8])];
-    // What each ends with; where nothing but the stock is in the way, a text with three orders comes before it.
-    let last = "stock - 2";
-    let first = "stock - 3";
+    // Each batch ends with a text that takes two. Where only the stock is in the way, one that takes three comes before it.
+    let takes_two = "stock - 2";
+    let takes_three = "stock - 3";
     let faults = [
-        Mode::LoseRequest(last),
-        Mode::LoseReplyTo(last),
-        Mode::LoseReplyToThenCut(last),
-        Mode::LoseReplyTo(first),
+        Mode::LoseRequest(takes_two),
+        Mode::LoseReplyTo(takes_two),
+        Mode::LoseReplyToThenCut(takes_two),
+        Mode::LoseReplyTo(takes_three),
     ];
     for mode in faults {
-        let is_done = mode != Mode::LoseRequest(last) && mode != Mode::LoseReplyTo(first);
+        let is_done =
+            mode != Mode::LoseRequest(takes_two) && mode != Mode::LoseReplyTo(takes_three);
         for (stock, users) in batches {
-            if mode == Mode::LoseReplyTo(first) && users.contains(&5) {
+            if mode == Mode::LoseReplyTo(takes_three) && users.contains(&5) {
                 continue;
             }
             stack.database.run("DELETE FROM tb_voucher_order").await;
@@ -349,12 +352,14 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
     }
 }
 
-/// Of this sale little is left; of the next a buyer has an order; the last one's row is gone.
+/// A sale of which two are left.
 const SCARCE: i64 = 10;
+/// A sale of which user 5 has an order.
 const OTHER: i64 = 11;
+/// A sale without a row.
 const GONE: i64 = 12;
 
-/// Four sales, of which the last has no row; user 5 has an order of [`OTHER`].
+/// [`SALE`], [`SCARCE`], [`OTHER`], and no row of [`GONE`].
 async fn stack_with_several() -> Stack {
     let stack = stack_with(100).await;
     add_sale(&stack, SCARCE, 2).await;
@@ -375,19 +380,29 @@ async fn tables(stack: &Stack) -> [(i64, i64); 3] {
 async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone() {
     let stack = stack_with_several().await;
     let node = Node::new(&stack, LIMITS).await;
-    let sales = [OTHER, SCARCE, SALE, GONE, SCARCE, SCARCE, SALE, OTHER, SALE];
-    let outcomes = node
-        .buy_of(sales.into_iter().zip([5, 3, 1, 1, 2, 1, 1, 6, 5]))
-        .await;
+    let purchases = [
+        (OTHER, 5),
+        (SCARCE, 3),
+        (SALE, 1),
+        (GONE, 1),
+        (SCARCE, 2),
+        (SCARCE, 1),
+        (SALE, 1),
+        (OTHER, 6),
+        (SALE, 5),
+    ];
+    let outcomes = node.buy_of(purchases).await;
     let id = outcomes[2].as_ref().expect("an order");
     let earlier = "ALREADY_ORDERED 1";
     let first = format!("ALREADY_ORDERED {id}");
-    let yes = "ORDERED";
+    let ordered = "ORDERED";
     let gone = "VOUCHER_NOT_FOUND";
-    let none = "SOLD_OUT";
+    let sold_out = "SOLD_OUT";
     assert_eq!(
         codes_for_buyers(&outcomes),
-        [earlier, yes, yes, gone, yes, none, &first, yes, yes]
+        [
+            earlier, ordered, ordered, gone, ordered, sold_out, &first, ordered, ordered
+        ]
     );
     assert_eq!(tables(&stack).await, [(2, 98), (2, 0), (2, 49)]);
     let sizes = node.group_commit.stats().sizes.counted();
@@ -395,10 +410,10 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     // A sale that is sold out keeps no other from being committed, wherever it stands.
     assert_eq!(
         codes_for_buyers(&node.buy_of([(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await),
-        [none, gone, yes]
+        [sold_out, gone, ordered]
     );
     let later = codes_for_buyers(&node.buy_of([(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await);
-    assert_eq!(later, [none, gone, earlier]);
+    assert_eq!(later, [sold_out, gone, earlier]);
     assert_eq!(tables(&stack).await, [(2, 98), (2, 0), (3, 48)]);
     assert_eq!(stack.database.number(ORDERS).await, 7);
     // Nor does one whose row cannot be changed at all.
@@ -415,11 +430,11 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     assert_eq!(tables(&stack).await, [(4, 96), (2, 0), (3, 48)]);
 }
 
-/// How often an order was inserted alone since the proxy counts.
+/// Part of a text that inserts one order alone.
 const ALONE: &str = "INSERT INTO tb_voucher_order";
-/// How often several orders were inserted together.
+/// Part of a text that inserts several orders.
 const SEVERAL: &str = "),(";
-/// How often sales were locked without waiting for their rows.
+/// Part of the request that locks sales without waiting for their rows.
 const AT_ONCE: &str = "FOR UPDATE NOWAIT";
 
 #[tokio::test]
@@ -432,7 +447,7 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
     let node = Node::with_database(&url, &stack, LIMITS).await;
     node.sale().await;
     let holder = stack.lock_sale(LOCKED).await;
-    // Who is in the way is looked for without waiting a second time.
+    // The sale that is in the way is looked for without waiting a second time: a request that waits would be lost.
     proxy.set(Mode::LoseRequest("FOR UPDATE; "));
     proxy.count(SEVERAL);
     let locked_out = node.buy_of([(LOCKED, 1), (LOCKED, 1)]);
@@ -445,7 +460,7 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
             1,
             "the others share a commit"
         );
-        // It waits for the row, finds which sale that is, and goes on without it.
+        // The batch waits for the row, finds out which sale is locked, and goes on without that sale.
         assert_eq!(
             proxy.counted(SEVERAL),
             2,
@@ -462,7 +477,7 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
         node.group_commit.depth().batches == 0
     })
     .await;
-    // It keeps a queue of its own for as long as it is locked.
+    // The locked sale keeps a queue of its own for as long as its row is locked.
     proxy.count(AT_ONCE);
     let waiting = node.buy_of([(LOCKED, 2)]);
     let other_purchases = node.buy_of([(SALE, 2), (OTHER, 12)]);
@@ -482,7 +497,7 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
     assert_eq!(node.group_commit.stats().sizes.counted().count - before, 1);
 }
 
-/// Each of them alone would delay the others by two lock waits of a second.
+/// Found one after the other, each would delay the others by two lock waits of a second.
 #[tokio::test]
 async fn all_sales_whose_rows_are_locked_are_found_at_once() {
     const LOCKED: i64 = 6;
@@ -525,9 +540,9 @@ async fn all_sales_whose_rows_are_locked_are_found_at_once() {
     assert!(again.iter().all(Result::is_ok), "{again:?}");
 }
 
-/// The counter was lost, and what another node inserts has the ids of this one.
+/// The counter of ids was lost, and another node inserts orders under the ids of this one.
 #[tokio::test]
-async fn an_id_that_was_given_before_is_refused_alone_and_a_buyers_own_is_their_order() {
+async fn an_id_of_another_buyer_fails_its_order_alone_and_a_buyers_own_row_is_their_order() {
     let stack = stack_with(100).await;
     let node = Node::new(&stack, LIMITS).await;
     let first = *node.buy([1]).await[0].as_ref().expect("an order");
@@ -536,7 +551,7 @@ async fn an_id_that_was_given_before_is_refused_alone_and_a_buyers_own_is_their_
         let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
         stack.database.run(&format!("{insert} {order}")).await;
     };
-    // The ids of a batch follow each other. The second one's is another buyer's.
+    // The ids of a batch follow each other. The second order's id belongs to another buyer's order.
     insert(first + 2, 99).await;
     let outcomes = codes_for_buyers(&node.buy([2, 3, 4]).await);
     assert_eq!(outcomes, ["ORDERED", "DUPLICATE_ID", "ORDERED"]);
@@ -566,7 +581,7 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
         "{refused:?}"
     );
 
-    // Goes on trying for as long as the others may take.
+    // This node goes on trying for as long as the other purchases may take.
     let patient = GroupCommitLimits {
         timeout: 6 * LIMITS.timeout,
         ..LIMITS
@@ -596,7 +611,7 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
     assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
     assert_eq!(stack.tables(SALE).await, (30, 70));
 
-    // One whose order cannot be inserted fails alone.
+    // A buyer whose order cannot be inserted fails alone.
     stack.database.run("DELETE FROM tb_voucher_order").await;
     stack
         .database
@@ -637,7 +652,7 @@ async fn a_purchase_past_its_time_is_refused_before_anything_is_sent() {
     assert_eq!(codes_for_buyers(&[both.0, both.1]), ["UNAVAILABLE"; 2]);
     assert_eq!(proxy.counted(ALONE), 0);
 
-    // One that waits for longer than a step of the database may take is not begun.
+    // A purchase that waits for longer than a step of the database may take is not begun.
     proxy.set(Mode::HoldCommits);
     let first = node.order(&sale, SALE, 3);
     let second = async {
@@ -676,7 +691,7 @@ async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refuse
     if !shows_uncommitted_rows() {
         return;
     }
-    // One that is queued past the end of the sale is refused.
+    // A purchase that is still queued when the sale ends is refused.
     let soon = "UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND";
     stack.database.run(soon).await;
     // One batch at a time: the second buyer has to wait.

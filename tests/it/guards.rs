@@ -1,5 +1,5 @@
-//! Who may call which route: each is listed here with the group that guards it, and a route that nobody listed fails. That
-//! the guard stands is asked of a running instance: without a session or token, over a rate, and when too many are in flight.
+//! Who may call which route: each is listed here in the group of its guard, and a route that is not listed fails the test. The
+//! guards are tried on a running instance: without a session or token, over a rate, and when too many requests are in flight.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::support::eventually;
 use crate::support::read;
 use crate::support::stack::{SignedIn, Stack, buy};
 
-/// For everyone; those of the lab with `--lab` only.
+/// For everyone; the routes of the lab exist with `--lab` only.
 const PUBLIC: [&str; 9] = [
     "POST /user/code",
     "POST /user/login",
@@ -29,7 +29,7 @@ const PUBLIC: [&str; 9] = [
     "POST /lab/login",
 ];
 
-/// For signed-in users, with admission, their rate and their address's.
+/// For signed-in users, with a limit in flight and the rates of the user and the address.
 const SIGNED_IN: [&str; 7] = [
     "POST /user/logout",
     "GET /user/me",
@@ -40,7 +40,7 @@ const SIGNED_IN: [&str; 7] = [
     "POST /voucher-order/{orderId}/cancel",
 ];
 
-/// The same, with an admission of their own.
+/// The same, with a limit in flight of their own.
 const PURCHASES: [&str; 2] = [
     "POST /voucher-order/seckill/{id}",
     "POST /voucher-order/seckill",
@@ -63,7 +63,7 @@ const SERVICE: [&str; 4] = [
     "GET /docs/openapi.json",
 ];
 
-/// A request by a route of this name, of an order, a shop or a voucher that does not exist.
+/// A request to this route, for an order, a shop or a voucher that does not exist.
 fn request(url: &str, route: &str) -> Call {
     let (method, path) = route.split_once(' ').expect("a method and a path");
     let method: Method = method.parse().expect("a method");
@@ -81,7 +81,7 @@ fn request(url: &str, route: &str) -> Call {
 }
 
 #[tokio::test]
-async fn every_route_is_listed_with_its_guard_which_stands() {
+async fn every_route_is_listed_with_its_guard_and_the_guard_works() {
     let groups = [&PUBLIC[..], &SIGNED_IN, &PURCHASES, &ADMIN, &SERVICE];
     let listed: BTreeSet<String> = groups
         .concat()
@@ -97,13 +97,13 @@ async fn every_route_is_listed_with_its_guard_which_stands() {
         differ.is_empty(),
         "who may call them? List each above, in PUBLIC, SIGNED_IN, PURCHASES, ADMIN or SERVICE: {differ:?}"
     );
-    // Their permit is taken before a body would be read, which may never arrive.
+    // Routes of signed-in users take no body: the permit is taken before a body would be read, and that may never arrive.
     for ((method, path), operation) in documented() {
         let is_signed_in = SIGNED_IN.contains(&format!("{method} {path}").as_str());
         let takes_body = operation["requestBody"].is_object();
         assert!(!is_signed_in || !takes_body, "{method} {path}");
     }
-    // No route is served besides: the pages, which are files.
+    // These files add no route that is not in the document; only pages, which are files, are served beside them.
     for source in ["router", "user/mod", "shop/mod", "voucher/mod", "order/mod"] {
         let text = read(&format!("src/{source}.rs"));
         for word in [".route(", "nest", "axum::routing"] {
@@ -114,25 +114,28 @@ async fn every_route_is_listed_with_its_guard_which_stands() {
     let stack = Stack::lab(1).await;
     let user = &stack.users(1).await[0];
     for route in groups.concat() {
-        let of_nobody = request(stack.url(), route).status().await;
-        let of_user = request(stack.url(), route).token(&user.token);
+        let status_of_nobody = request(stack.url(), route).status().await;
+        let call_of_user = request(stack.url(), route).token(&user.token);
         let expected = if SIGNED_IN.contains(&route) || PURCHASES.contains(&route) {
             Some(401)
         } else if ADMIN.contains(&route) {
-            // A session is no token of the administrator's.
-            assert_eq!(of_user.status().await, 403, "{route}");
+            // A session is not the administrator's token.
+            assert_eq!(call_of_user.status().await, 403, "{route}");
             Some(403)
         } else {
             None
         };
         match expected {
-            Some(status) => assert_eq!(of_nobody, status, "{route}"),
-            None => assert!(of_nobody != 401 && of_nobody != 403, "{route}: {of_nobody}"),
+            Some(status) => assert_eq!(status_of_nobody, status, "{route}"),
+            None => assert!(
+                status_of_nobody != 401 && status_of_nobody != 403,
+                "{route}: {status_of_nobody}"
+            ),
         }
     }
 }
 
-/// Each route of signed-in users, and one of the same group that has no effect.
+/// Each route of signed-in users, with a route of the same group that has no effect.
 fn admitted_routes() -> impl Iterator<Item = (&'static str, &'static str)> {
     let signed_in = SIGNED_IN.map(|route| (route, "GET /user/me"));
     signed_in
@@ -158,7 +161,7 @@ async fn every_route_of_signed_in_users_has_the_rates_of_user_and_address() {
     };
     let mut addresses = (0_u32..).map(|n| format!("10.{}.{}.{}", n >> 16, n >> 8 & 255, n & 255));
     let mut next_address = || addresses.next().expect("an address");
-    // Again where the machine was so slow that the rate allowed one more.
+    // Repeated if the machine was so slow that the rate allowed one more request.
     for (route, harmless_route) in admitted_routes() {
         eventually(&format!("{route}: a user is over its rate"), async || {
             let user = next_user();
@@ -197,7 +200,7 @@ async fn every_route_of_signed_in_users_is_refused_when_too_many_are_in_flight()
         let purchase = stack.start_buying(&users[1], sale);
         metric_is(stack.url(), "seckill_purchases_in_flight", 1).await;
         stack.database.wait_for_statement("FOR UPDATE").await;
-        // Without a look at the session, which no server would answer now.
+        // They are refused without a look-up of the session, which Redis would not answer now.
         stack.redis.pause();
         for (route, _) in admitted_routes() {
             let call = request(stack.url(), route).token(&users[2].token);
@@ -211,15 +214,13 @@ async fn every_route_of_signed_in_users_is_refused_when_too_many_are_in_flight()
     read.await.expect("an answer").data();
 }
 
-/// Payment and cancellation have connections of their own, and those of one sale that wait for its row hold one: purchases go
-/// on, and so do payments.
+/// Payment and cancellation have connections of their own, and all cancellations that wait for the row of one sale hold only one
+/// of them. So purchases and payments go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancellations_that_hang_hold_no_connection_of_a_purchase() {
     let stack = Stack::start(1, &["--database-connections", "2"]).await;
-    let [held, healthy] = [
-        stack.publish(20, "row-lock").await,
-        stack.publish(20, "row-lock").await,
-    ];
+    let held = stack.publish(20, "row-lock").await;
+    let healthy = stack.publish(20, "row-lock").await;
     let users = stack.users(12).await;
     let mut orders = Vec::new();
     for user in &users {

@@ -19,7 +19,7 @@ use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no_sale() {
+async fn a_purchase_on_a_half_open_connection_is_answered_truly_and_blocks_no_sale() {
     let stack = Stack::behind_proxies(&[]).await;
     let user = stack.users(1).await.remove(0);
     let fault = async || {
@@ -37,7 +37,7 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
                 () = fault() => buying.await,
             };
             if strategy != "row-lock" && answer.body["code"] == "OUTCOME_UNKNOWN" {
-                // The row is waited for in the request that commits: what became of it is looked up until the time limit.
+                // The request that commits waits for the row: its outcome is looked up until the time limit.
                 assert_eq!(answer.status, 503);
             } else {
                 answer.refused(503, "UNAVAILABLE");
@@ -54,8 +54,8 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
     let users = stack.users(2).await;
     // The strategy whose transactions hold the row while they wait for a request.
     let sale = stack.publish(5, "row-lock").await;
-    // The server ends it after 5 s; MySQL, which has no such limit, closes the connection after 30 s. So this one, which may be
-    // idle for twice as long, is there still when the row is free.
+    // MariaDB ends such a transaction after 5 s; MySQL, which has no such limit, closes the connection after 30 s. The following
+    // transaction may be idle for twice as long, so it must still be there when the row is free.
     let limit = if is_mariadb() {
         "idle_transaction_timeout = 10"
     } else {
@@ -70,7 +70,7 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
             () = buy_until_dropped(&stack, &users[0], sale) => {}
             () = fault() => {}
         }
-        // From here on it may be idle for longer than the other one.
+        // From here on this transaction may be idle for longer than that of the instance.
         let limit = format!("SET SESSION {limit}");
         sqlx::query(&limit)
             .execute(&mut *idle_transaction)
@@ -88,15 +88,15 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
     is_open.expect("the rows are free before the other transaction was ended");
 }
 
-/// Buys without success: a purchase that a busy machine ends before is followed by another.
+/// Buys without success, until it is dropped: a busy machine may end a purchase before the fault, so another follows.
 async fn buy_until_dropped(stack: &Stack, user: &SignedIn, sale: i64) {
     loop {
         stack.buy(user, sale).await.refused(503, "UNAVAILABLE");
     }
 }
 
-/// Where a text stopped, the transaction is open, and holds the rows that it inserted. OceanBase has a limit for transactions
-/// in which nothing is sent as well, which does not end this one.
+/// A text that stops leaves its transaction open, which holds the rows that it inserted. OceanBase has a limit for idle
+/// transactions, too, but it does not end this one.
 #[tokio::test]
 async fn a_transaction_whose_text_stopped_is_ended_by_the_server() {
     let database = TestDatabase::migrated().await;
@@ -133,8 +133,8 @@ async fn a_transaction_whose_text_stopped_is_ended_by_the_server() {
 async fn a_server_that_became_a_replica_is_left_for_its_successor() {
     let old = RedisServer::start().await;
     let new = RedisServer::start().await;
-    let way = Proxy::start(old.address()).await.expect("a proxy");
-    let url = format!("redis://{}/", way.address).into();
+    let proxy = Proxy::start(old.address()).await.expect("a proxy");
+    let url = format!("redis://{}/", proxy.address).into();
     let server = redis_connection::server(&url, None, None).expect("an address");
     let limit = Duration::from_secs(1);
     let redis = redis_connection::connect(server, limit)
@@ -153,7 +153,7 @@ async fn a_server_that_became_a_replica_is_left_for_its_successor() {
         .exec_async(&mut shared)
         .await
         .expect_err("a replica takes no writes");
-    way.lead_to(new.address());
+    proxy.lead_to(new.address());
     let script = redis::Script::new("return redis.call('SET', KEYS[1], 'value')");
     eventually("writes reach the new master", async || {
         script

@@ -79,14 +79,14 @@ fn assert_unique(ids: &[i64]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ids_of_many_tasks_on_two_nodes_are_unique_and_rise_over_midnight() {
     let server = RedisServer::start().await;
-    // A second passes each ten thousand times that a node looks, which it does for each of the 60,000 ids.
-    let looks = Arc::new(AtomicI64::new(0));
+    // The clock advances by a second with every ten thousand readings; a node reads it for each of the 60,000 ids.
+    let readings = Arc::new(AtomicI64::new(0));
     let node = async || {
-        let looks = looks.clone();
-        let clock = move || before_midnight() + looks.fetch_add(1, Ordering::Relaxed) / 10_000;
+        let readings = readings.clone();
+        let clock = move || before_midnight() + readings.fetch_add(1, Ordering::Relaxed) / 10_000;
         node_with(&server, clock, 64, Duration::from_secs(5)).await
     };
-    // The counters of both days have begun, in turn.
+    // Lets the counters of both days begin, before they are set.
     let days = [before_midnight(), before_midnight() + 2];
     for day in days.into_iter().chain(days) {
         node_with(&server, move || day, 1, Duration::from_secs(5))
@@ -154,7 +154,7 @@ async fn after_an_abandoned_lease_numbers_come_from_a_new_block() {
     let server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight() - 40_000));
     let ids = node(&server, clock.clone(), 100).await;
-    // From where the counter began.
+    // Numbers are counted from where the counter began.
     let begin = (ids.next().await.unwrap() & 0xffff_ffff) - 1;
     let number = |id: Result<i64, _>| (id.unwrap() & 0xffff_ffff) - begin;
     assert_eq!(number(ids.next().await), 2);
@@ -178,9 +178,9 @@ async fn after_an_abandoned_lease_numbers_come_from_a_new_block() {
     assert_eq!(number(next.await), 301, "201 to 300 were leased before");
 }
 
-/// Twenty nodes, the counter lost before each of them, all in one second.
+/// Twenty nodes in one second; before each of them, the counter is lost.
 #[tokio::test]
-async fn a_lost_counter_does_not_begin_with_numbers_that_were_given() {
+async fn a_lost_counter_does_not_begin_again_with_numbers_that_were_given() {
     let server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight()));
     let key = "icr:order:2026:07:01";
@@ -223,7 +223,7 @@ async fn a_clock_that_steps_back_makes_no_id_fall() {
     );
 }
 
-/// Six wait while Redis stands still; one of them asks it, and its failure is that of all.
+/// Six callers wait while Redis stands still. One of them asks Redis, and its failure is that of all.
 #[tokio::test]
 async fn a_lease_that_fails_fails_for_all_who_wait() {
     let server = RedisServer::start().await;

@@ -1,5 +1,5 @@
-//! The lab of the load tool: real runs on real instances, faults that happen, and who may ask for them. And what the service
-//! has for it with `--lab`.
+//! The lab of the load tool: real runs on real instances, faults that really happen, and the token that they need. And what the
+//! service has for the lab with `--lab`.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ async fn document(lab: &Lab, id: &str) -> Value {
         .clone()
 }
 
-async fn reached(lab: &Lab, id: &str, state: &str) -> Value {
+async fn wait_for_state(lab: &Lab, id: &str, state: &str) -> Value {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let run = document(lab, id).await;
@@ -55,7 +55,7 @@ async fn reached(lab: &Lab, id: &str, state: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() {
+async fn a_request_that_changes_anything_needs_the_token_and_possible_settings() {
     let stack = Stack::lab(1).await;
     let lab = Lab::start(&stack, Some("true".to_owned())).await;
     let about = get(&lab.url, "/lab/about").send().await;
@@ -88,7 +88,7 @@ async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() 
     assert!(status == 200 && page.contains(settings), "{status}: {page}");
     let policy = headers["content-security-policy"].to_str().unwrap();
     assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"));
-    // It names files that are there, and no others are.
+    // The files that the page names are served, and nothing else is.
     for file in page.split("=\"/assets/").skip(1) {
         let (file, _) = file.split_once('"').unwrap();
         get(&lab.url, &format!("/assets/{file}")).text().await;
@@ -133,7 +133,7 @@ async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() 
     let unknown = get(&lab.url, "/lab/runs/x").send().await;
     assert_eq!(unknown.body["code"], "RUN_NOT_FOUND");
 
-    // A code is shown to who has no phone.
+    // The service shows a sign-in code to users who have no phone.
     let shown = async || get(stack.url(), "/lab/code/13800138000").send().await;
     assert_eq!(shown().await.body["code"], "CODE_INVALID");
     post(stack.url(), "/user/code?phone=13800138000")
@@ -154,13 +154,13 @@ async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() 
 async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_stories_tell_why() {
     let stack = Stack::lab(2).await;
     let lab = Lab::start(&stack, None).await;
-    // A lock of the process beside one in Redis.
-    // Enough for all that can be held: an order of each buyer on each node.
+    // Enough stock for all orders that can be made: one of each buyer on each node.
     let enough = json!({"seed": 7, "buyers": 30, "stock": 60});
+    // A lock in the process beside one in Redis.
     let lanes = setting(["process-lock", "reentrant-lock"], enough);
     let first_lane = "NEW.strategy = 'process-lock'";
     let event = "BEFORE UPDATE ON tb_seckill_voucher";
-    // The first change of its stock stands still until a buyer has two orders, committed or not.
+    // The first change of that lane's stock stands still until a buyer has two orders, committed or not.
     let hold = Hold::first(&stack.database, event, first_lane).await;
     let began = start(&lab, lanes).await;
     let two_orders = "SELECT COUNT(*) FROM (SELECT 1 FROM tb_voucher_order GROUP BY voucher_id, user_id \
@@ -170,7 +170,7 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     })
     .await;
     hold.release().await;
-    let run = reached(&lab, began.data()["id"].as_str().unwrap(), "done").await;
+    let run = wait_for_state(&lab, began.data()["id"].as_str().unwrap(), "done").await;
     assert_eq!(
         (
             &run["setting"]["seed"],
@@ -253,14 +253,14 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     let long = json!({"buyers": 100, "stock": 100, "spreadSeconds": 4});
     let began = start(&lab, setting(["reentrant-lock", "group-commit"], long)).await;
     let id = began.data()["id"].as_str().unwrap().to_owned();
-    reached(&lab, &id, "running").await;
+    wait_for_state(&lab, &id, "running").await;
     let second = start(&lab, setting(["naive", "stream"], json!({}))).await;
     assert_eq!(second.body["code"], "RUN_UNDER_WAY");
     press("cut-lease").await.data();
     press("empty-redis").await.data();
     press("pause-redis").await.data();
     assert_eq!(press("melt-the-disk").await.status, 400);
-    let run = reached(&lab, &id, "done").await;
+    let run = wait_for_state(&lab, &id, "done").await;
     let events = run["events"].as_array().unwrap();
     let names: Vec<_> = events
         .iter()
@@ -276,7 +276,7 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
 }
 
 #[tokio::test]
-async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node_is_told() {
+async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node_is_reported() {
     let mut stack = Stack::lab(2).await;
     let kill = format!("kill -KILL {}", stack.instances[1].pid());
     let mut lab = Lab::start(&stack, Some(kill)).await;
@@ -293,7 +293,7 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
         .unwrap();
     assert_eq!(kept.len(), 1, "the first session is in no Redis");
 
-    // What the story does, by hand: the session ends with a logout, and purchases never look there.
+    // The steps of the story, by hand. The session ends with a logout, and purchases never use it.
     let [first_url, second_url] = [&nodes[0], &nodes[1]];
     post(first_url, "/user/code?phone=13800138000")
         .send()
@@ -333,11 +333,11 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
         .data();
     me(first_url).await.refused(401, "UNAUTHORIZED");
 
-    // A run can be stopped, and an instance that was killed is told as that.
+    // A run can be stopped, and a killed instance is reported as killed.
     let long = json!({"buyers": 200, "stock": 200, "spreadSeconds": 20});
     let began = start(&lab, setting(["process-lock", "reentrant-lock"], long)).await;
     let id = began.data()["id"].as_str().unwrap().to_owned();
-    reached(&lab, &id, "running").await;
+    wait_for_state(&lab, &id, "running").await;
     let kill = json!({"fault": "kill-instance"});
     post(&lab.url, "/lab/faults")
         .admin()
@@ -357,14 +357,14 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
         .send()
         .await
         .data();
-    let run = reached(&lab, &id, "stopped").await;
+    let run = wait_for_state(&lab, &id, "stopped").await;
     for lane in run["lanes"].as_array().unwrap() {
         let report = &lane["result"]["report"];
         assert!(report["requests"].as_u64() < Some(800), "{report}");
         let laws = ["lost", "phantom"].map(|law| report["verdict"][law].clone());
         assert_eq!(laws, [0, 0], "{report}");
     }
-    // Nor does it answer for its sessions.
+    // The story of the sessions is unclear then: the killed instance does not answer.
     let story = post(&lab.url, "/lab/sessions").admin().send().await;
     for part in story.data()["parts"].as_array().unwrap() {
         assert_eq!(part["outcome"], "unclear", "{part}");
@@ -372,7 +372,7 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
         assert!(last["status"].is_null() && last["step"] == "me", "{part}");
     }
 
-    // One that would go on for long does not hold a shutdown up.
+    // A run that would go on for long does not hold up a shutdown.
     let long = json!({"buyers": 200, "spreadSeconds": 30, "instances": 1});
     start(&lab, setting(["naive", "row-lock"], long))
         .await

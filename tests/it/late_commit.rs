@@ -1,4 +1,4 @@
-//! A text that commits a purchase and is long on its way: what is promised until it, and what is told of it.
+//! The text that commits a purchase is long on its way: what holds until it arrives, and what the buyer is told.
 
 use redis::AsyncCommands;
 use testkit::proxy::Mode;
@@ -24,7 +24,7 @@ async fn the_purchase_lock_is_held_until_the_commit() {
         let mut redis = stack.redis.conn().await;
         stack.proxies.database.set(Mode::HoldCommits);
         let first = stack.start_buying(&user, sale);
-        // Then it does not end by itself.
+        // Without its time to live, it does not end by itself.
         eventually("the lock is held", async || {
             redis.persist::<_, bool>(&key).await.unwrap()
         })
@@ -42,8 +42,8 @@ async fn the_purchase_lock_is_held_until_the_commit() {
     }
 }
 
-/// The purchase gives its text up, decides that it made no order, and says so; then the text arrives. What has been denied does
-/// not come true.
+/// The purchase stops waiting for its text, decides that there is no order, and says so. Then the text arrives: it must not make
+/// the order that was denied.
 #[tokio::test]
 async fn a_text_that_arrives_after_its_purchase_was_denied_makes_no_order() {
     let stack = Stack::behind_proxies(&["--database-timeout-ms", "1500"]).await;

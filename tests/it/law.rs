@@ -1,6 +1,6 @@
 //! The guarantees of every strategy in the ladder: the safe strategies keep them, the unsafe ones are *observed* to
 //! break them, on one instance and on two processes. In a whole sale the checker of `workload` decides: it compares every
-//! reply with every row, and of an unsafe strategy nothing else may break.
+//! reply with every row. An unsafe strategy may break nothing but what the ladder says.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn run_on(stack: &Stack, options: &BurstOptions, sale: u64) -> Report {
         .expect("the burst runs")
 }
 
-/// The same of the usual size.
+/// As [`run`], of the usual size.
 pub async fn sale(stack: &Stack, strategy: Strategy) -> Report {
     run(stack, &options(stack, strategy, BUYERS, STOCK)).await
 }
@@ -92,13 +92,13 @@ pub fn assert_holds(report: &Report) {
 /// Runs every strategy and compares what happened with what the ladder allows and demands.
 async fn ladder(stack: &Stack) {
     let instances = u32::try_from(stack.instances.len()).unwrap();
-    // What can happen is observed. One at a time: the hold is on the tables.
+    // Each second order that can happen is observed. One strategy at a time, because the hold is on the tables.
     for strategy in Strategy::ALL {
         if !strategy.holds_on(instances) && shows_uncommitted_rows() {
-            second_order(stack, strategy).await;
+            observe_second_order(stack, strategy).await;
         }
     }
-    // And nothing else may happen. All are published before the first burst, which may keep a slow database busy.
+    // Nothing else may break. All sales are published before the first burst, which may keep a slow database busy.
     let mut published = Vec::new();
     for strategy in Strategy::ALL {
         let options = options(stack, strategy, BUYERS, STOCK);
@@ -132,14 +132,14 @@ pub async fn at_once(sales: impl IntoIterator<Item = impl Future<Output = ()>>) 
 
 /// Two purchases of one buyer, on the first and the last instance. The first one stands still where its strategy breaks,
 /// until the second one has passed there as well. Both succeed; with `naive`, more is sold than there was.
-async fn second_order(stack: &Stack, strategy: Strategy) {
+async fn observe_second_order(stack: &Stack, strategy: Strategy) {
     let oversells = strategy.row().oversell.can_break();
     let stock = if oversells { 1 } else { 2 };
     let sale = stack.publish(stock, strategy.name()).await;
     let user = stack.users(1).await.remove(0);
-    // Its lock is held while an order is inserted, and free again when the stock is changed.
-    let inserts = strategy != Strategy::LockInTransaction;
-    let event = if inserts {
+    // `lock-in-transaction` holds its lock while it inserts, and has released it when it changes the stock.
+    let stops_at_insert = strategy != Strategy::LockInTransaction;
+    let event = if stops_at_insert {
         "AFTER INSERT ON tb_voucher_order"
     } else {
         "BEFORE UPDATE ON tb_seckill_voucher"
@@ -163,7 +163,7 @@ async fn second_order(stack: &Stack, strategy: Strategy) {
     let second = tokio::spawn(async move { buy(&last, &buyer, sale).await });
     eventually("the second order has passed", || async {
         let database = &stack.database;
-        if inserts {
+        if stops_at_insert {
             database.number(&orders).await == 1
         } else {
             database.uncommitted(&orders).await == 2

@@ -1,4 +1,4 @@
-//! The load tool when it is interrupted: it tells what it has seen, proves nothing by it, and leaves nothing behind.
+//! The load tool when it is interrupted: it reports what it has seen, calls the result unclear, and leaves nothing behind.
 
 use clap::Parser;
 use seckill_loadtest::report::{CheckResult, Checked};
@@ -62,7 +62,7 @@ async fn an_interrupted_load_reports_what_it_has_seen() {
     );
 
     let stop = CancellationToken::new();
-    // That of the burst, and those of the ladder.
+    // The strategy of the burst counts, too.
     let strategies = "SELECT COUNT(DISTINCT strategy) FROM tb_seckill_voucher";
     let small = BurstOptions {
         buyers: 30,

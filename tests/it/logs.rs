@@ -1,6 +1,6 @@
 //! What is never in the log, at whatever level: tokens, passwords, bodies and query strings; and neither codes nor phones unless
-//! `seckill::user::code` is at debug. Shown by whole runs at level trace, one in each format, with requests that nobody can
-//! read and servers that are away.
+//! `seckill::user::code` is at debug. Shown by whole runs at level trace, one in each format, with malformed requests and with
+//! servers that are away.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ const UNKNOWN_TOKEN: &str = "5e9b0f7c4d1a4b6e8f30c2d7a9b1e4f6";
 /// The secret that signs what is posted to a webhook.
 const WEBHOOK_SECRET: &str = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-// Texts that requests have, each in one place.
+// Texts in requests, each in one kind of place.
 const IN_QUERY: &str = "textInAQuery";
 const IN_BODY: &str = "textInABody";
 const IN_FORM: &str = "textInAForm";
@@ -32,7 +32,7 @@ const IN_SECRET_HEADER: &str = "textInAHeader";
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Requests of all kinds, those that nobody can read included.
+/// Requests of all kinds, malformed ones included.
 fn requests(url: &str, user: &SignedIn, sale: i64) -> Vec<Call> {
     let query = format!("phone={IN_QUERY}&name={IN_QUERY}&typeId={IN_QUERY}&current=1");
     let bearer = format!("Bearer {}", user.token);
@@ -158,7 +158,7 @@ async fn no_line_of_any_level_has_a_token_a_password_a_body_or_a_query() {
         let user = &users[0];
         let sale = stack.publish(5, "reentrant-lock").await;
         send(&url, user, sale).await;
-        // The user may not read the session.
+        // The service's Redis user may no longer read sessions.
         rights("~[a-km-z]* ~lock:* ~login:code:* ~{*").await;
         send(&url, user, sale).await;
         rights("~*").await;
@@ -167,7 +167,7 @@ async fn no_line_of_any_level_has_a_token_a_password_a_body_or_a_query() {
         stack.proxies.redis.set(Mode::Forward);
         stack.proxies.database.set(Mode::Cut);
         send(&url, user, sale).await;
-        // A start, meanwhile.
+        // Another instance is started while the database hangs.
         stack.proxies.database.set(Mode::Hang);
         let mut hasty = env.clone();
         hasty.push(("DATABASE_TIMEOUT_MS", "500".to_owned()));
@@ -198,7 +198,7 @@ async fn no_line_of_any_level_has_a_token_a_password_a_body_or_a_query() {
                 assert!(!line.contains(secret), "{secret} in: {line}");
             }
         }
-        // Six digits may be there by chance, but not those of each code.
+        // Six digits may be there by chance, but not those of every code.
         let words = log.iter().flat_map(|line| {
             line.split(|character: char| !character.is_ascii_alphanumeric() && character != '.')
         });

@@ -9,7 +9,7 @@ use crate::support::api::{Answer, call, metric};
 use crate::support::database::TestDatabase;
 use crate::support::stack::{SignedIn, Stack};
 
-/// What an owner asks of an order by its id, and each route's answer has to be true.
+/// The routes by which an owner asks about an order. The answer of each has to be true.
 const ROUTES: [(&str, &str); 3] = [("GET", ""), ("POST", "/cancel"), ("POST", "/pay")];
 
 /// An id as the strategies without a stream draw them.
@@ -19,7 +19,7 @@ pub const MINUTE: i64 = 60;
 pub const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// As long as a test may take: then what it plants is young or old however busy the machine is.
+/// Longer than a test may take. So what it plants is young or old, however busy the machine is.
 pub const AN_HOUR_OF_GRACE: [&str; 2] = ["--stream-unsure-ms", "3600000"];
 
 async fn ask(stack: &Stack, user: &SignedIn, order: i64, (method, what): (&str, &str)) -> Answer {
@@ -31,7 +31,7 @@ async fn ask(stack: &Stack, user: &SignedIn, order: i64, (method, what): (&str, 
         .await
 }
 
-/// A purchase that has inserted its order: whether it commits is open.
+/// The open transaction of a purchase that has inserted its order.
 async fn inserted(stack: &Stack, user: &SignedIn, sale: i64) -> Transaction<'static, MySql> {
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
     stack
@@ -41,7 +41,7 @@ async fn inserted(stack: &Stack, user: &SignedIn, sale: i64) -> Transaction<'sta
 }
 
 #[tokio::test]
-async fn an_order_is_not_told_as_missing_while_it_may_be_committed_or_the_server_is_read_only() {
+async fn an_order_is_not_reported_missing_while_it_may_be_committed_or_the_server_is_read_only() {
     let stack = Stack::start_on(TestDatabase::on_own_server().await, 1, &[]).await;
     let sale = stack.publish(5, "row-lock").await;
     let user = stack.users(1).await.remove(0);
@@ -81,12 +81,12 @@ async fn an_order_is_not_told_as_missing_while_it_may_be_committed_or_the_server
             .await
             .refused(503, "UNAVAILABLE");
     }
-    // What it has is there.
+    // An order that it has is shown.
     assert_eq!(
         ask(&stack, &user, ORDER, ROUTES[0]).await.data()["id"],
         ORDER
     );
-    // Whether it is paid, another server may know better.
+    // Another server may know better whether the order is paid.
     let paid = "SET GLOBAL read_only = 0; UPDATE tb_voucher_order SET status = 2; SET GLOBAL read_only = 1";
     stack.database.run(paid).await;
     for route in &ROUTES[1..] {
@@ -102,8 +102,8 @@ async fn an_order_is_not_told_as_missing_while_it_may_be_committed_or_the_server
     }
 }
 
-/// An order of the stream whose sale is locked is neither paid nor cancelled, and it is not missing: before its row, while
-/// it is pending, and after its refusal every route says what is known of it.
+/// An order of the stream whose sale is locked can be neither paid nor cancelled, and it is not missing. Every route says what
+/// is known of it, while it is pending and after its refusal.
 #[tokio::test]
 async fn a_pending_order_is_pending_and_a_refused_one_is_refused_on_every_route() {
     let stack = Stack::start(1, &[]).await;
@@ -123,7 +123,7 @@ async fn a_pending_order_is_pending_and_a_refused_one_is_refused_on_every_route(
             order.to_string(),
             "{route:?} {pending:?}"
         );
-        // Of another user it says nothing.
+        // Another user learns nothing of it.
         ask(&stack, &users[1], order, route).await.shows_no_order();
     }
     let sell_out = format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}");
@@ -162,7 +162,7 @@ pub fn drawn_ago(seconds: i64) -> i64 {
 }
 
 #[tokio::test]
-async fn an_order_is_told_as_missing_once_neither_its_id_nor_the_streams_data_is_young() {
+async fn an_order_is_reported_missing_once_neither_its_id_nor_the_streams_data_is_young() {
     let stack = Stack::start(1, &AN_HOUR_OF_GRACE).await;
     let user = stack.users(1).await.remove(0);
     for (data_age, id_age, is_missing) in [
@@ -170,12 +170,12 @@ async fn an_order_is_told_as_missing_once_neither_its_id_nor_the_streams_data_is
         (2 * HOUR, 0, false),
         (30 * MINUTE, 90 * MINUTE, false),
         (90 * MINUTE, 30 * MINUTE, false),
-        // A clock was ahead, but none is by a day.
+        // A clock may have been ahead, but none is ahead by a day.
         (2 * HOUR, -30 * MINUTE, false),
         (2 * HOUR, -2 * DAY, true),
         (2 * HOUR, 90 * MINUTE, true),
         (2 * HOUR, 2 * DAY, true),
-        // Older than the data: it may have been lost with what was before, so it is counted.
+        // The id is older than the data, so the order may have been lost with earlier data: it is counted.
         (2 * HOUR, 3 * HOUR, true),
     ] {
         age_stream(&stack, data_age).await;

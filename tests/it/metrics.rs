@@ -117,7 +117,7 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
         );
     }
     for (series, value) in [
-        // Its sale was not read, so that its strategy is not known.
+        // No sale was found, so the strategy is not known.
         (
             "seckill_purchases_total{strategy=\"unknown\",outcome=\"other\"}",
             1.0,
@@ -126,7 +126,7 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
             "seckill_purchase_duration_seconds_count{strategy=\"group-commit\"}",
             2.0,
         ),
-        // Printed before its first time, or Prometheus would see no increase then.
+        // Printed before the first such purchase; otherwise Prometheus would not see that one as an increase.
         (
             "seckill_purchases_total{strategy=\"stream\",outcome=\"outcome_unknown\"}",
             0.0,
@@ -158,7 +158,7 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
         .unwrap();
     let age = now.as_secs_f64() - page.get("process_start_time_seconds");
     assert!((0.0..600.0).contains(&age), "{age} s");
-    queries_are_answered(&page);
+    assert_queries_are_answered(&page);
 }
 
 #[tokio::test]
@@ -242,8 +242,9 @@ fn queries() -> Vec<String> {
     found
 }
 
-/// The dashboard and the rules query what is printed: each series, and each label before a value, `by` and `on`.
-fn queries_are_answered(page: &Page) {
+/// Asserts that what the dashboard and the rules query is printed: each series, and each label before a value, in `by` and in
+/// `on`.
+fn assert_queries_are_answered(page: &Page) {
     for query in queries() {
         let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let series: BTreeSet<&str> = words

@@ -23,7 +23,7 @@ use crate::support::{read, until_refused};
 
 /// An HTTP server that answers every request with its name and what was asked for, until the handle is dropped.
 async fn upstream(name: &'static str) -> (String, AbortOnDropHandle<()>) {
-    // Closed after each answer, so that nothing is left when it ends.
+    // Connections are closed after each answer, so that none is left when the server ends.
     let answer = async move |method: Method, uri: Uri| {
         ([(CONNECTION, "close")], format!("{name} {method} {uri}"))
     };
@@ -120,7 +120,8 @@ async fn answering_nodes(nginx: &Nginx, method: &str, path: &str, passed: &str) 
 
 #[tokio::test]
 async fn beside_a_java_node_each_route_goes_where_it_exists() {
-    let ((ours, _serving), (java, serving_java)) = (upstream("ours").await, upstream("java").await);
+    let (ours, _serving) = upstream("ours").await;
+    let (java, serving_java) = upstream("java").await;
     let values = [("NGX_SECKILL", ours), ("NGX_JAVA", java.clone())];
     let nginx = Nginx::start("nginx-mixed.conf", &values).await;
     for (nodes, routes) in [
@@ -168,7 +169,7 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
                 "POST /user/7",
                 "PUT /blogs",
                 "PUT /BLOG",
-                // Writes that a Java node takes from anybody, as it or nginx may read them.
+                // Writes that a Java node takes from anybody, in spellings that it or nginx may understand as such.
                 "PUT /shop/",
                 "PUT /SHOP",
                 "PUT /shop.json",
@@ -236,7 +237,7 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
         let answer = nginx.request("GET", path, "").await;
         refused_by_nginx(&answer, 404, "NOT_FOUND");
     }
-    // What both have is served while one of them is away; a read of what that one alone has is refused.
+    // Routes that both nodes have are served while one node is away; a read that only this one could answer is refused.
     drop(serving_java);
     until_refused(&java).await;
     for _ in 0..8 {
@@ -260,7 +261,7 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
     refused_by_nginx(&answer, 503, "UNAVAILABLE");
 }
 
-/// A node that reads each request, and ends the connection or answers 503; the heads that it got.
+/// A node that reads each request, keeps its head, and closes the connection or answers 503.
 struct FailingNode {
     address: String,
     heads: Arc<Mutex<Vec<String>>>,
@@ -298,9 +299,9 @@ impl FailingNode {
     }
 }
 
-/// The node may have done what it was asked for before its connection ended, or said 503.
+/// The node may have done what it was asked for before it closed the connection or answered 503.
 #[tokio::test]
-async fn a_request_that_a_node_has_read_is_sent_again_only_if_it_reads() {
+async fn a_request_that_a_node_has_received_is_sent_again_only_if_it_is_a_read() {
     const AWAY: &str =
         "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
     for reply in ["", AWAY] {
@@ -340,7 +341,7 @@ async fn a_request_that_a_node_has_read_is_sent_again_only_if_it_reads() {
                     );
                     assert_eq!(sent, 1, "{case}");
                 }
-                // Whose request it is says nginx alone.
+                // Only nginx says which client the request comes from.
                 for head in heads {
                     assert!(
                         head.contains("\r\nx-forwarded-for: 127.0.0.1\r\n"),
@@ -353,7 +354,7 @@ async fn a_request_that_a_node_has_read_is_sent_again_only_if_it_reads() {
     }
 }
 
-/// As one behind a firewall that drops what is sent to it.
+/// Like a node behind a firewall that drops what is sent to it.
 #[tokio::test]
 async fn a_node_that_accepts_no_connection_is_unreachable() {
     let socket = TcpSocket::new_v4().expect("a socket");
@@ -361,7 +362,7 @@ async fn a_node_that_accepts_no_connection_is_unreachable() {
     socket.bind(any_port).expect("a free port");
     let listener = socket.listen(0).expect("a listener");
     let address = listener.local_addr().expect("its address");
-    // Nobody accepts these, until its queue is full.
+    // Fills the queue of the listener with connections that nobody accepts.
     let mut queued = Vec::new();
     let limit = Duration::from_secs(1);
     while let Ok(connected) = timeout(limit, TcpStream::connect(address)).await {
@@ -398,8 +399,8 @@ async fn a_reply_has_its_requests_id() {
     assert!(generated_id.parse::<u64>().is_ok(), "{generated_id}");
 }
 
-/// Where one ends by itself is shown by a rolling restart, in [`crate::slow`]. The lab is a server of its own, but for the
-/// codes that it shows.
+/// Instances that end by themselves are tested by a rolling restart, in [`crate::slow`]. The lab is a server of its own, but the
+/// sign-in codes are shown by the service.
 #[tokio::test]
 async fn the_other_instance_is_tried_where_one_was_killed_and_the_lab_is_reached() {
     let mut stack = Stack::start(2, &["--lab"]).await;
@@ -432,7 +433,7 @@ async fn the_other_instance_is_tried_where_one_was_killed_and_the_lab_is_reached
     all_answered().await;
 }
 
-/// A proxy that keeps idle connections for longer than an instance that ends does might send a purchase on one that is
+/// A proxy that kept idle connections for longer than an ending instance does might send a purchase on a connection that is
 /// being closed.
 #[test]
 fn the_shipped_proxies_close_idle_connections_before_the_service_does() {

@@ -16,12 +16,12 @@ fn spans(collector: &Receiver) -> Vec<(Span, BTreeMap<String, String>)> {
     let got = collector.since(0).into_iter();
     let requests = got.map(|(_, body)| ExportTraceServiceRequest::decode(body).unwrap());
     let mut spans = Vec::new();
-    for of_resource in requests.flat_map(|request| request.resource_spans) {
-        let resource = texts(&of_resource.resource.unwrap().attributes);
-        let found = of_resource
+    for resource_spans in requests.flat_map(|request| request.resource_spans) {
+        let resource = texts(&resource_spans.resource.unwrap().attributes);
+        let found = resource_spans
             .scope_spans
             .into_iter()
-            .flat_map(|of_scope| of_scope.spans);
+            .flat_map(|scope_spans| scope_spans.spans);
         spans.extend(found.map(|span| (span, resource.clone())));
     }
     spans
@@ -37,7 +37,7 @@ fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
+async fn a_purchase_is_a_span_below_its_callers_and_is_exported_before_the_process_ends() {
     let collector = Receiver::start().await;
     let mut stack = Stack::start(0, &[]).await;
     let mut env = stack.env();

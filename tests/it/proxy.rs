@@ -101,7 +101,7 @@ async fn a_held_commit_takes_place_although_its_client_has_gone() {
     .await;
 }
 
-/// What is kept on a connection whose flow a middlebox then forgets never arrives: nobody waits for it.
+/// Held bytes never arrive if a middlebox forgets their connection, and [`Proxy::pass_held`] does not wait for them.
 #[tokio::test]
 async fn held_bytes_of_a_half_open_connection_do_not_arrive() {
     let redis = RedisServer::start().await;
@@ -142,7 +142,7 @@ async fn held_bytes_arrive_late_although_their_client_has_gone() {
     };
     let first = tokio::spawn(append("a", held.clone()));
     eventually("the first is held", async || proxy.held() == 1).await;
-    // Whatever the mode is now, so is what the same connection sends after it.
+    // Whatever the mode is now, what the same connection sends next is held, too.
     proxy.set(Mode::Forward);
     let sent = proxy.requests();
     let second = tokio::spawn(append("b", held));

@@ -91,13 +91,13 @@ async fn page_of(base: &str, user: &SignedIn, page: &str) -> Vec<i64> {
         .collect()
 }
 
-/// On each page ten, cancelled ones among them. Refused orders of the stream are none.
+/// A page has ten orders, cancelled ones included. Refusals of the stream are no orders.
 #[tokio::test]
-async fn a_users_orders_are_told_newest_first_each_once_without_those_that_were_refused() {
+async fn a_users_orders_are_listed_newest_first_each_once_and_without_refused_ones() {
     let stack = Stack::start(1, &[]).await;
     let users = stack.users(2).await;
     let user = users[0].id;
-    // In no order: what was inserted last is not what was made last.
+    // Inserted in no particular order, so that the last row is not the newest order.
     let mut rows: Vec<String> = [1008, 1001, 1011, 1004, 1010, 1002, 1006, 1003, 1009, 1007]
         .iter()
         .map(|id| format!("({id}, {user}, {}, 1)", id + 1000))
@@ -223,7 +223,7 @@ async fn bad_input_is_refused_in_the_envelope_without_effect() {
         ("1.5", 400, "INVALID_PARAMETER"),
         ("%00", 400, "INVALID_PARAMETER"),
         ("1;DROP", 400, "INVALID_PARAMETER"),
-        // A wide 1.
+        // A full-width 1.
         ("%EF%BC%91", 400, "INVALID_PARAMETER"),
     ];
     for (id, status, code) in ids {
@@ -280,7 +280,7 @@ async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
     let sale = stack.publish(5, "reentrant-lock").await;
     let users = stack.users(3).await;
     let zone = Zone(chrono_tz::Asia::Shanghai);
-    // Its first lease begins the counter at random.
+    // The first lease sets the counter to a random number.
     stack.buy(&users[1], sale).await.data();
     let mut redis = stack.redis.conn().await;
     let before = zone.now();
@@ -288,7 +288,7 @@ async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
     let _: () = redis.set(&key, 41).await.unwrap();
     let id = stack.buy(&users[0], sale).await.data().as_i64().unwrap();
     let seconds = (id >> 32) + 1_640_995_200;
-    // A second more where the counter was set back.
+    // The id's second may be one ahead, because the counter is set back above.
     let now = zone.now().and_utc().timestamp() + 1;
     assert!(
         (before.and_utc().timestamp()..=now).contains(&seconds),
@@ -300,7 +300,7 @@ async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
         assert_eq!(counter, "42");
     }
 
-    // A held lock means busy and is not changed: as a Redisson client on a Java node would hold it.
+    // A lock that is held, as by a Redisson client on a Java node, means busy, and is not changed.
     let user = &users[2];
     let key = format!("lock:order:{}", user.id);
     let field = "0b5d3c1e-7a55-4c0c-9d1f-2d1c3b4a5e6f:57";
@@ -324,8 +324,7 @@ async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
     assert_eq!(owner, "somebody-else");
 }
 
-/// Another node was given the same numbers after the counter was lost. The log's line of that names the request, too, though
-/// it is from a task that the purchase has spawned.
+/// Another node was given the same numbers after the counter was lost. The log's line about that names the request, too.
 #[tokio::test]
 async fn a_taken_id_is_replaced_by_another_and_every_log_line_of_a_request_names_it() {
     let mut stack = Stack::start(0, &[]).await;
@@ -342,7 +341,7 @@ async fn a_taken_id_is_replaced_by_another_and_every_log_line_of_a_request_names
         let sale = published.data().as_i64().unwrap();
         let other_sale = stack.publish(2, "reentrant-lock").await;
         let first = stack.buy(&user, other_sale).await.bought();
-        // The next numbers of this instance's block, more than a purchase tries, in every second of the next two minutes.
+        // Takes the next numbers of this instance's block, more than a purchase tries, in every second of the next two minutes.
         let taken = (0..120).flat_map(|second| (1..=8).map(move |number| (second, number)));
         let taken = taken.map(|(second, number)| {
             let voucher = 1_000_000 + 10 * second + number;
@@ -400,7 +399,7 @@ async fn a_taken_id_is_replaced_by_another_and_every_log_line_of_a_request_names
 async fn a_purchase_costs_no_more_round_trips_than_it_needs() {
     const PURCHASES: u64 = 30;
     const LOCK: &str = "lock:order:";
-    // One, as another one would be opened and its statements prepared on a busy machine.
+    // One connection: on a busy machine another one would be opened, and its statements prepared.
     let stack = Stack::patient_behind_proxies(&["--database-connections", "1"]).await;
     let database = &stack.proxies.database;
     let redis = &stack.proxies.redis;
@@ -416,19 +415,20 @@ async fn a_purchase_costs_no_more_round_trips_than_it_needs() {
         // The first purchase prepares the statements.
         stack.buy(&users[0], sale).await.bought();
         let began = Instant::now();
-        let before = (database.requests(), redis.counted(LOCK));
+        let requests_before = database.requests();
+        let for_locks_before = redis.counted(LOCK);
         for user in &users[1..] {
             stack.buy(user, sale).await.bought();
         }
-        let requests = database.requests() - before.0;
+        let requests = database.requests() - requests_before;
         let expected = PURCHASES * to_database;
-        // What else is read in the meantime: the sale about once a second, and what expiry searches for.
+        // Other reads in the meantime: the sale about once a second, and the searches of expiry.
         let background_requests = 15 + 5 * began.elapsed().as_secs();
         assert!(
             (expected..=expected + background_requests).contains(&requests),
             "{strategy}: {requests}"
         );
-        let for_locks = redis.counted(LOCK) - before.1;
+        let for_locks = redis.counted(LOCK) - for_locks_before;
         assert_eq!(for_locks, PURCHASES * to_redis, "{strategy}");
     }
 }

@@ -1,5 +1,5 @@
 //! Reads, of anybody and of signed-in users, in any number: they hold no connection that a purchase or a probe needs, what
-//! many ask for at once is read once, and they are read to their end where the client hangs up. Rate limits are in
+//! many ask for at once is read once, and a read goes on to its end when its client hangs up. Rate limits are in
 //! [`crate::admission`].
 
 use std::collections::BTreeSet;
@@ -17,13 +17,13 @@ use crate::support::database::TestDatabase;
 use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
 
-/// Those of signed-in users that ask the database.
+/// Reads of signed-in users that ask the database.
 pub const PATHS: [&str; 3] = ["/user/1", "/voucher-order/of/me", "/voucher-order/1"];
 
-/// Connections that read now, of those that no purchase uses.
+/// The metric of the connections for reads that are in use; no purchase uses these.
 const BUSY: &str = "seckill_database_read_connections{state=\"in_use\"}";
 
-/// A stranger locks these tables, until [`unlock`].
+/// Locks these tables on a connection of the test, until [`unlock`].
 pub async fn lock(stack: &Stack, tables: &str) -> PoolConnection<MySql> {
     let mut stranger = stack.database.pool.acquire().await.expect("a connection");
     stranger
@@ -37,7 +37,7 @@ pub async fn unlock(mut stranger: PoolConnection<MySql>) {
     stranger.execute("UNLOCK TABLES").await.expect("unlocked");
 }
 
-/// The connection on which a read of this kind waits.
+/// Waits until a read of this path waits for a locked table; returns the id of its connection.
 async fn waiting_connection(stack: &Stack, path: &str) -> i64 {
     let columns = if path.starts_with("/user") {
         "nick_name"
@@ -67,7 +67,7 @@ async fn clients_that_hang_up_in_the_middle_of_a_read_cost_no_connection() {
         connections.insert(waiting_connection(&stack, path).await);
         metric_is(stack.url(), BUSY, 1).await;
         read.abort();
-        // Time to notice it, if anybody looked.
+        // Time for the instance to notice it, if it looked.
         tokio::time::sleep(Duration::from_millis(50)).await;
         unlock(stranger).await;
         metric_is(stack.url(), BUSY, 0).await;
@@ -133,7 +133,7 @@ async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connectio
         "the purchase waited for the reads to end"
     );
     bought.data();
-    // Nor does an admin write, or a probe.
+    // Nor do an admin write and a probe wait for them.
     stack.add_stock(sale, 3).await;
     assert_eq!(get(&url, "/health/ready").send().await.status, 200);
     assert!(
@@ -144,7 +144,7 @@ async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connectio
     for status in reads.join_all().await {
         assert!(status == 200 || status == 503, "{status}");
     }
-    // Afterwards they are served again.
+    // Afterwards reads are served again.
     get(&url, "/shop/of/name").send().await.data();
 }
 
@@ -210,7 +210,7 @@ async fn an_instance_whose_connections_all_wait_for_a_row_is_ready() {
     purchases.join_all().await;
 }
 
-/// Whoever asks and goes, again and again, has no more statements at work than there are connections.
+/// A client that asks and goes away, again and again, has no more statements at work than there are connections.
 #[tokio::test]
 async fn a_statement_whose_caller_has_gone_keeps_its_connections_place_until_it_is_answered() {
     let database = TestDatabase::migrated().await;
@@ -237,7 +237,7 @@ async fn a_statement_whose_caller_has_gone_keeps_its_connections_place_until_it_
     assert!(ask().await.is_ok());
 }
 
-/// What no connection is free for says nothing of the server; what is not answered does.
+/// That no connection is free says nothing of the server; that a statement is not answered does.
 #[tokio::test]
 async fn a_wait_for_a_free_connection_closes_no_idle_one() {
     let database = TestDatabase::migrated().await;
@@ -250,10 +250,10 @@ async fn a_wait_for_a_free_connection_closes_no_idle_one() {
         let query = sqlx::query_scalar::<_, i64>("SELECT 1");
         database.read(async |c| query.fetch_one(c).await).await
     };
-    // Opened when the machine has the time.
+    // On a busy machine it takes several tries to open them.
     eventually("an idle connection", async || ask(&purchases).await.is_ok()).await;
     eventually("another", async || ask(&reads).await.is_ok()).await;
-    let only = reads
+    let only_connection = reads
         .pool
         .acquire(reads.pool.deadline())
         .await
@@ -263,7 +263,7 @@ async fn a_wait_for_a_free_connection_closes_no_idle_one() {
         assert!(matches!(busy, Err(sqlx::Error::PoolTimedOut)), "{busy:?}");
         assert_eq!(purchases.pool.usage()[0], 1, "it is closed");
     }
-    drop(only);
+    drop(only_connection);
     eventually("another", async || ask(&reads).await.is_ok()).await;
     proxy.set(Mode::Hang);
     let unanswered = ask(&reads).await;

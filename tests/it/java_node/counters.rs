@@ -32,7 +32,7 @@ async fn while_watched(stack: &Stack, sale: i64, work: impl Future<Output = ()>)
         }
     });
     work.await;
-    // Comes after all events of before.
+    // Arrives after all earlier events.
     let _: () = redis.publish(channel, "over").await.unwrap();
     watch.await.expect("the counter was not removed");
 }

@@ -148,7 +148,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     stack.counted(sale, 4).await;
 }
 
-/// A consumer that goes round and round with an entry that it cannot commit, which keeps the entry young.
+/// A Java consumer reads an entry again and again that it cannot commit, so that the entry never becomes idle.
 #[tokio::test]
 async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledged_late() {
     let stack = Stack::start(1, &["--stream-min-idle-ms", "1500"]).await;

@@ -7,7 +7,7 @@ use crate::support::eventually;
 use crate::support::hold::Hold;
 use crate::support::stack::Stack;
 
-/// Entries that the Java node acknowledged, of whose orders nothing is left.
+/// How many entries the Java node has acknowledged whose orders have no row.
 const PAST: usize = 50;
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
         .execute(&java.pool)
         .await
         .unwrap();
-    // Two that count: one with a row, one without; and one that nobody has read.
+    // Entries that count: one with a row and one without, which `c1` holds, and one that nobody has read.
     let committed = java.hold(users[1].id, sale, 72, false).await;
     java.commit(&committed).await;
     java.hold(users[2].id, sale, 73, false).await;

@@ -1,5 +1,5 @@
-//! Beside a final-stage Java node, which [`node`] plays on the same Redis and database: claims, counters, dropped entries, sales
-//! that it published, and the first start. A whole sale on a mixed pair is in [`crate::slow`].
+//! Our instances beside a Java node of the course's final stage, which [`node`] simulates on the same Redis and database: claims,
+//! counters, dropped entries, sales that it published, and our first start. A whole sale on a mixed pair is in [`crate::slow`].
 
 mod counters;
 mod drops;
@@ -11,7 +11,7 @@ pub use self::node::{JavaNode, Reply};
 
 use crate::support::stack::{SignedIn, Stack};
 
-/// Waits until the consumer of ours has looked for what others dropped: such an entry, of another sale, is refused.
+/// Waits until our consumer has looked for entries that others dropped: until it has refused one of another sale.
 pub async fn drops_were_looked_for(stack: &Stack, java: &JavaNode, order: i64) {
     let sale = stack.publish(5, "stream").await;
     let user = stack.users(1).await.remove(0);

@@ -1,6 +1,6 @@
-//! A final-stage Java node, played on the servers of a stack: it publishes, admits by its script, takes ids, and commits what its
-//! consumer `c1` in group `g1` reads, as section 7 of the contract tells it. Our own scripts and SQL with the same behaviour;
-//! nothing of the original's text.
+//! A simulated final-stage Java node on the servers of a stack: it publishes, admits by its script, takes ids, and commits what
+//! its consumer `c1` in group `g1` reads, as section 7 of the contract describes. The scripts and the SQL are our own, with the
+//! same behaviour, and have none of the original's text.
 
 use chrono::Utc;
 use redis::aio::MultiplexedConnection;
@@ -64,7 +64,7 @@ pub struct JavaNode {
 }
 
 impl JavaNode {
-    /// Creates the group, as it is told to be done by hand.
+    /// Creates the group, which for a Java node is done by hand.
     pub async fn join(stack: &Stack) -> Self {
         let mut redis = stack.redis.conn().await;
         let created: RedisResult<()> = redis
@@ -124,7 +124,7 @@ impl JavaNode {
         }
     }
 
-    /// An order that is admitted, by our node or else by a Java node, and whose entry `c1` holds.
+    /// Admits an order, by our node if `ours`, else by a Java node, and delivers its entry to `c1`, which holds it.
     pub async fn hold(&self, user: i64, voucher: i64, order: i64, ours: bool) -> Delivered {
         let script = redis::Script::new(HOLD);
         let mut script = script.arg(voucher);
@@ -187,7 +187,7 @@ impl JavaNode {
             .unwrap();
     }
 
-    /// Nothing where a row of the user and voucher exists, or no stock is left.
+    /// Inserts the order. Does nothing where a row of the user and voucher exists, or no stock is left.
     pub async fn commit(
         &self,
         &Delivered {

@@ -13,15 +13,16 @@ async fn is_recorded(stack: &Stack, sale: i64, strategy: &str, issued: &str) -> 
     stack.database.of_sale(sale, &row).await == 1
 }
 
-/// One is under way; one has no counter, as a sale of an earlier stage of the course: the column's default says how it sells.
+/// One sale is under way. Another has no counter, like a sale of an earlier stage of the course: the column's default says how
+/// it is sold.
 #[tokio::test]
-async fn sales_that_are_there_before_us_are_taken_as_they_are() {
+async fn sales_that_exist_before_our_first_start_are_sold_as_they_are() {
     let mut stack = Stack::start(0, &[]).await;
     let mut java = JavaNode::join(&stack).await;
     let sale = java.publish(5).await;
     let plain = java.publish(2).await;
     let users = stack.users(6).await;
-    // One was cancelled by hand.
+    // An order was cancelled by hand.
     let cancelled = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
     let cancelled = format!("{cancelled} (70, {}, {sale}, 4)", users[5].id);
     stack.database.run(&cancelled).await;
@@ -33,7 +34,7 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
         java.buy(users[2].id, sale).await,
         Reply::Admitted(_)
     ));
-    // Only now: one of ours would have recorded a sale with a counter.
+    // No instance of ours has run yet: it would have recorded the sale, which had a counter.
     let _: () = java.redis.del(stack.keys.stock(plain)).await.unwrap();
 
     let (_, text) = Instance::run(&["doctor"], &stack.env());
@@ -56,7 +57,7 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
     }
     assert_eq!(java.buy(users[4].id, sale).await, Reply::SoldOut);
     stack.buy(&users[4], sale).await.refused(200, "SOLD_OUT");
-    // The cancelled one is neither an order of its user nor one that was issued.
+    // The cancelled order counts neither as its user's order nor as issued.
     assert_eq!(stack.drained(sale).await, (6, 0, Some(0)));
     assert!(is_recorded(&stack, sale, "stream", "5").await);
     assert_eq!(
@@ -65,11 +66,11 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
         "committed, not pending"
     );
     assert_eq!(stack.counter(plain).await, None);
-    // How much a Java node issued nobody knows, nor what is added to that.
+    // How much a Java node issued is unknown, and stays unknown when stock is added.
     stack.add_stock(plain, 3).await;
     assert!(is_recorded(&stack, plain, "reentrant-lock", "NULL").await);
 
-    // One whose row is locked keeps no other closed.
+    // A sale whose row is locked does not keep another closed.
     stack.instances.clear();
     let locked = java.publish(2).await;
     let unlocked = java.publish(2).await;
@@ -82,7 +83,7 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
     })
     .await;
 
-    // And one that is published while we run is sold in its way at once, or as soon as a busy machine has counted it.
+    // A sale that a Java node publishes while we run is sold in its way at once, or as soon as a busy machine has counted it.
     let sale = java.publish(1).await;
     let mut bought = None;
     eventually("it is counted", async || {

@@ -24,7 +24,7 @@ async fn other_nodes_finish_what_a_killed_node_was_cancelling() {
             .await;
         old_orders(&stack, sale, 2500).await;
     }
-    // What is left of the third is waited for.
+    // The row of the third sale is locked, so the first node cannot finish it.
     let holder = stack.lock_sale(3).await;
     stack.add_instance(&HOUR).await;
     eventually("it has started", || async { unpaid(&stack).await < 7500 }).await;
@@ -102,7 +102,7 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
 
 /// The order is paid, and cannot be read again: somebody has locked the table as soon as the payment was committed.
 #[tokio::test]
-async fn a_payment_that_was_made_is_not_told_as_not_made() {
+async fn a_payment_that_was_made_is_not_denied() {
     if !shows_uncommitted_rows() {
         return;
     }
@@ -122,7 +122,7 @@ async fn a_payment_that_was_made_is_not_told_as_not_made() {
     assert_eq!(answer.body["orderId"], order.to_string());
 }
 
-/// Locks the orders' table as soon as the payment is committed: its commit, which is held, passes once the lock is waited for.
+/// Locks the orders' table as soon as the payment is committed: the proxy holds the commit until this lock waits for the table.
 async fn lock_orders_behind_payment(stack: &Stack, order: i64) -> PoolConnection<MySql> {
     let status = format!("SELECT status FROM tb_voucher_order WHERE id = {order}");
     eventually("it is about to be paid", async || {
@@ -141,7 +141,7 @@ async fn lock_orders_behind_payment(stack: &Stack, order: i64) -> PoolConnection
 
 /// Somebody refunds the order before it is read again.
 #[tokio::test]
-async fn a_payment_that_is_refunded_at_once_was_made() {
+async fn a_payment_that_is_refunded_at_once_is_still_a_success() {
     let stack = Stack::start(1, &[]).await;
     let user = stack.users(1).await.remove(0);
     let sale = stack.publish(1, "row-lock").await;
@@ -170,7 +170,7 @@ async fn the_claim_in_redis_is_returned_once() {
     }
     counted(&stack, sale, 8, &users[1..]).await;
 
-    // A claim that is left over does not make the cancelled order one that its user has.
+    // Although a claim is left over, the user may buy again after the cancelled order.
     let mut redis = stack.redis.conn().await;
     let claims = stack.keys.claims(sale);
     let _: () = redis.sadd(claims, users[0].id).await.unwrap();

@@ -130,7 +130,7 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
     assert_eq!(accounts(&stack, sale).await, (1, 1, 1));
 
     stack.settled().await;
-    // An unknown one, and one that is none. A stranger's is in [`crate::strangers`].
+    // An unknown order, and an id that is no number. Orders of another user are in [`crate::strangers`].
     for what in ["pay", "cancel"] {
         act(first_url, what, &users[2], 1)
             .await
@@ -159,7 +159,7 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
         );
     }
     assert_eq!(accounts(&stack, sale).await, (1, 1, 1));
-    // One that was used is paid.
+    // An order that was used counts as paid.
     let used = format!("UPDATE tb_voucher_order SET status = 3 WHERE id = {paid}");
     stack.database.run(&used).await;
     let order = act(first_url, "pay", &users[0], paid).await;
@@ -197,9 +197,10 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
     }
 }
 
-/// Its id is larger than that of the order which the user has: two instances drew them in one second.
+/// The user also has cancelled orders. The id of one is larger than that of the valid order, as if two instances had drawn both
+/// in one second.
 #[tokio::test]
-async fn a_cancelled_order_is_not_told_as_the_one_that_its_user_has() {
+async fn a_second_purchase_is_refused_with_the_valid_order_and_not_with_a_cancelled_one() {
     let stack = Stack::start(1, &[]).await;
     let user = stack.users(1).await.remove(0);
     for strategy in Strategy::ALL {
@@ -222,7 +223,7 @@ async fn a_cancelled_order_is_not_told_as_the_one_that_its_user_has() {
 
 /// Between the search for unpaid orders and their cancellation one is paid, and another one is cancelled.
 #[tokio::test]
-async fn a_cancellation_returns_the_stock_of_those_orders_alone_that_it_changes() {
+async fn a_cancellation_returns_the_stock_of_only_those_orders_that_it_changes() {
     let stack = Stack::start(1, &[]).await;
     let store = order_store(&stack).await;
     for strategy in ["row-lock", "stream"] {
@@ -253,7 +254,7 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     let mut stack = Stack::start(1, &[]).await;
     let sale = stack.publish(10, "reentrant-lock").await;
     old_orders(&stack, sale, 5).await;
-    // It delivers this, so it has run.
+    // The same task empties the outbox: once this row is gone, the task has run.
     let note = "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES (1, 1, 1)";
     stack.database.run(note).await;
     eventually("a run", || pending_returns_are(&stack, 0)).await;
@@ -293,7 +294,7 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     stack.database.run(&format!("{paid} {sale}")).await;
     // OceanBase's plans have no columns.
     if !is_oceanbase() {
-        // Not prepared: of a prepared EXPLAIN, MySQL tells no columns.
+        // Not prepared: MySQL does not name the columns of a prepared EXPLAIN.
         let plan: Vec<sqlx::mysql::MySqlRow> = sqlx::raw_sql(
             "EXPLAIN FORMAT=TRADITIONAL SELECT id FROM tb_voucher_order \
              WHERE status = 1 AND create_time < NOW() ORDER BY create_time LIMIT 500",
@@ -305,7 +306,7 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
         assert_eq!(key, "idx_status_create_time");
     }
     stack.instances[1].stop().await;
-    // But for the last purchase above.
+    // Without the last purchase above.
     let still_unpaid = unpaid(&stack).await - 1;
     assert_eq!(
         accounts(&stack, sale).await,
@@ -340,8 +341,8 @@ async fn a_sale_whose_row_is_locked_keeps_no_other_from_expiring_nor_the_outbox_
     assert_eq!(accounts(&stack, locked).await, (600, 0, 600));
 }
 
-/// A cancellation that stands still has locked a sale's row. Whoever looks for what is still to be returned waits for no row
-/// of a sale, and a sale that has no counter, or none any more, leaves nothing to be returned.
+/// A cancellation that stands still has locked a sale's row. The search of the outbox waits for no row of a sale, and a sale
+/// without a counter, or whose counter is no longer needed, leaves no row in the outbox.
 #[tokio::test]
 async fn the_outbox_is_emptied_while_sales_are_locked_and_is_used_by_the_stream_alone() {
     let stack = Stack::start(1, &[]).await;
@@ -366,9 +367,9 @@ async fn the_outbox_is_emptied_while_sales_are_locked_and_is_used_by_the_stream_
     assert_eq!(accounts(&stack, sale).await, (5, 0, 1));
 }
 
-/// A server on which a statement that writes must name a key: each of ours is run, on every safe strategy.
+/// On this server a statement that writes must name a key. Each writing statement of ours is run there, on every safe strategy.
 #[tokio::test]
-async fn safe_updates_keep_nothing_from_being_written() {
+async fn no_write_of_ours_is_refused_by_sql_safe_updates() {
     let database = TestDatabase::on_own_server().await;
     database
         .run("SET GLOBAL init_connect = 'SET SESSION sql_safe_updates = 1'")
