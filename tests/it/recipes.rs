@@ -18,7 +18,7 @@ const FOLDERS: [&str; 7] = [
     "web",
 ];
 
-/// What a new strategy is named in: each file that names all others.
+/// A file that names all strategies but one has forgotten that one.
 #[test]
 fn the_recipe_for_a_strategy_names_every_file_and_each_has_all_strategies() {
     let contributing = read("CONTRIBUTING.md");
@@ -39,7 +39,7 @@ fn the_recipe_for_a_strategy_names_every_file_and_each_has_all_strategies() {
         };
         let missing: Vec<&str> = Strategy::ALL
             .into_iter()
-            .filter(|strategy| !names(&text, *strategy))
+            .filter(|strategy| !has_name_of(&text, *strategy))
             .map(Strategy::name)
             .collect();
         if missing.len() > 1 {
@@ -61,8 +61,8 @@ fn the_recipe_for_a_strategy_names_every_file_and_each_has_all_strategies() {
     assert!(mistakes.is_empty(), "{mistakes:#?}");
 }
 
-/// Whether the text has the strategy's name, or that of its variant, as a word.
-fn names(text: &str, strategy: Strategy) -> bool {
+/// Whether the strategy's name, or that of its variant, is a word of the text.
+fn has_name_of(text: &str, strategy: Strategy) -> bool {
     let variant = format!("{strategy:?}");
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
         .any(|word| word == strategy.name() || word == variant)

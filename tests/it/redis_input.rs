@@ -1,5 +1,5 @@
-//! Addresses and settings of Redis that cannot work: each is one sentence at start that names the setting, and `doctor`
-//! says the same. And what has to work: TLS, and a user with the documented rights.
+//! Addresses and settings of Redis that cannot work: the start fails with one sentence that names the setting, and `doctor`
+//! says the same. And what has to work: TLS, and a user who has only the documented rights.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn environment(database: &TestDatabase, url: &str) -> Vec<(&'static str, String)
     ]
 }
 
-/// A server that also listens for TLS, on the port that is returned, and asks for a certificate.
+/// A server that also listens for TLS, on the port that is returned, and asks its clients for a certificate.
 async fn with_tls(certificates: &Certificates) -> (RedisServer, u16) {
     let port = free_port().expect("a port");
     let arguments = certificates.arguments(port);
@@ -44,7 +44,7 @@ fn path(file: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
+async fn a_redis_setting_that_cannot_work_fails_with_one_sentence_that_names_it() {
     let certificates = Certificates::new();
     let untrusted = Certificates::new();
     let (plain, (tls, tls_port), cluster, database) = tokio::join!(
@@ -168,7 +168,7 @@ async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
             "docs/OPERATIONS.md lists",
         ),
     ];
-    let refused = |command: &str, (url, authority, says): &(String, Option<&str>, &str)| {
+    let assert_refused = |command: &str, (url, authority, says): &(String, Option<&str>, &str)| {
         let mut env = environment(&database, url);
         env.extend(authority.map(|file| ("REDIS_CA", file.to_owned())));
         env.push(("BIND_ADDR", "127.0.0.1:0".to_owned()));
@@ -183,17 +183,21 @@ async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
         assert!(line.contains("REDIS_"), "{command} {url}: {line}");
         assert!(!text.contains("secret"), "a password in the output: {text}");
     };
-    // Side by side: where a port says nothing, a start waits for fifteen seconds.
+    // In parallel, because a start waits for fifteen seconds where a port says nothing.
     std::thread::scope(|scope| {
         for command in ["serve", "doctor"] {
             let cases = &cases;
-            let refused = &refused;
-            scope.spawn(move || cases.iter().for_each(|case| refused(command, case)));
+            let assert_refused = &assert_refused;
+            scope.spawn(move || {
+                for case in cases {
+                    assert_refused(command, case);
+                }
+            });
         }
     });
-    let mut alone = environment(&database, &at_tls);
-    alone.push(("REDIS_CERT", certificate));
-    Instance::says(2, &["serve"], &alone, "--redis-key");
+    let mut without_key = environment(&database, &at_tls);
+    without_key.push(("REDIS_CERT", certificate));
+    Instance::says(2, &["serve"], &without_key, "--redis-key");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,8 +220,8 @@ async fn every_feature_works_over_tls_with_the_documented_rights() {
     read_shops(&instance.url).await;
     buy_by_every_strategy(&instance.url, &user).await;
     let clients: String = query(&mut server.conn().await, "CLIENT", &["LIST"]).await;
-    let plain = clients.lines().filter(|line| line.contains("user=app"));
-    let ports: Vec<&str> = plain
+    let service_clients = clients.lines().filter(|line| line.contains("user=app"));
+    let ports: Vec<&str> = service_clients
         .filter_map(|line| line.split(' ').find(|word| word.starts_with("laddr=")))
         .collect();
     assert!(ports.len() >= 3, "{clients}");

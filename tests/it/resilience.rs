@@ -1,4 +1,4 @@
-//! Purchases while Redis or the database is away, or a COMMIT gets no reply: nothing false is told, and they are sold again
+//! Purchases while Redis or the database is away, or a COMMIT gets no reply: no answer is false, and sales sell again
 //! afterwards. Whole sales through faults are rounds of chaos, in [`crate::slow`].
 
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future
     result
 }
 
-/// What the metrics say of the instance, of the database and of Redis: 1 where it is available.
+/// Whether the instance, the database and Redis are available, as the metrics say: 1 is yes.
 async fn readiness(stack: &Stack) -> [u64; 3] {
     let series = [
         "seckill_ready",
@@ -75,14 +75,15 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
     stack.ready().await;
 }
 
-/// The server has ended: nobody listens at its address.
+/// The server has ended: nothing listens at its address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_says_why_the_database_is_away_and_not_once_for_each_purchase() {
     let mut stack = Stack::behind_proxies(&["--database-timeout-ms", "1000"]).await;
     let sale = stack.publish(2, "reentrant-lock").await;
     let users = stack.users(30).await;
-    let elsewhere = Proxy::start(stack.database.server().to_owned()).await;
-    stack.proxies.database = elsewhere.expect("a proxy");
+    // The old proxy is dropped, and with it the listener that the instance connects to.
+    let new_proxy = Proxy::start(stack.database.server().to_owned()).await;
+    stack.proxies.database = new_proxy.expect("a proxy");
     let began = Instant::now();
     for _ in 0..2 {
         let purchases = users.iter().map(|user| stack.buy(user, sale));
@@ -145,25 +146,25 @@ async fn without_the_database_purchases_get_503_until_it_is_back() {
     }
 }
 
-/// Part of the text that commits a purchase, and of none that decides what became of one.
+/// Part of the text that commits a purchase, and of no text that decides the outcome of one.
 pub const TAKES_STOCK: &str = "UPDATE tb_seckill_voucher";
 
-/// An order that was made has its id in the answer, also where it is not known whether it was: to be looked up.
+/// If the order was made, or if this is not known, the answer has its id, so that the buyer can look it up.
 #[tokio::test]
 async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unknown() {
     let stack = Stack::patient_behind_proxies(&[]).await;
     let users = stack.users(2).await;
-    let lost = || {
+    let lost_replies = || {
         stack.instances[0]
             .lines_with("the commit's reply was lost")
             .len()
     };
     let buy_with = async |mode, user, sale| {
-        let before = lost();
+        let before = lost_replies();
         stack.proxies.database.set(mode);
         let answer = stack.buy(user, sale).await;
         stack.proxies.database.set(Mode::Forward);
-        eventually("it is logged", async || lost() > before).await;
+        eventually("it is logged", async || lost_replies() > before).await;
         answer
     };
     for sale in committing_sales(&stack).await {
@@ -194,8 +195,8 @@ async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unkno
     }
 }
 
-/// Neither the text nor who decides what became of it comes through for a while. The instance goes on deciding: its buyer need
-/// not wait until a look-up is certain by the age of the id, after half a minute.
+/// For a while neither the text that commits nor the text that decides its outcome reaches the database. The instance goes on
+/// trying, so the buyer need not wait for half a minute, until a look-up is certain by the age of the id.
 #[tokio::test]
 async fn an_unknown_outcome_is_decided_as_soon_as_the_database_answers() {
     let stack = Stack::behind_proxies(&["--database-timeout-ms", "1000"]).await;
@@ -227,7 +228,7 @@ async fn an_unknown_outcome_is_decided_as_soon_as_the_database_answers() {
     }
 }
 
-/// It goes on deciding for a minute; a drain, which may take less, does not wait for that.
+/// An instance goes on deciding for a minute. A drain may be shorter, and does not wait for that.
 #[tokio::test]
 async fn an_instance_ends_although_it_has_an_outcome_to_decide() {
     let mut stack = Stack::behind_proxies(&["--database-timeout-ms", "1000"]).await;
@@ -242,9 +243,10 @@ async fn an_instance_ends_although_it_has_an_outcome_to_decide() {
     instance.ended().await;
 }
 
-/// The database is silent for longer than this takes. Two probes after each other come before a purchase is given up.
+/// The database is silent for as long as this takes. Two probes, one after the other, are answered before the purchase is given
+/// up.
 #[tokio::test]
-async fn readiness_waits_for_a_silent_server_for_less_long_than_a_purchase() {
+async fn readiness_gives_up_on_a_silent_server_sooner_than_a_purchase() {
     let stack = Stack::patient_behind_proxies(&[]).await;
     let sale = stack.publish(1, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);

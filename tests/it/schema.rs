@@ -50,7 +50,7 @@ pub async fn java_database() -> TestDatabase {
             .await
             .unwrap();
     }
-    // Its SQL mode is not the others'.
+    // Its SQL mode must not go back to the pool.
     connection.close().await.unwrap();
     database
 }
@@ -81,7 +81,7 @@ async fn migrating_twice_or_on_two_nodes_at_once_is_harmless() {
 #[tokio::test]
 async fn an_existing_database_keeps_its_rows_and_gains_what_is_missing() {
     let database = existing().await;
-    // An index of this column, which is not unique.
+    // The index on this column is not unique here.
     database.run("ALTER TABLE tb_user DROP KEY phone_key").await;
     database
         .run("ALTER TABLE tb_user ADD KEY phone_key (phone)")
@@ -93,12 +93,12 @@ async fn an_existing_database_keeps_its_rows_and_gains_what_is_missing() {
             .await,
         3
     );
-    let strategy = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) \
-                    VALUES (9, 5, NOW(), NOW())";
-    database.run(strategy).await;
-    let default = "SELECT COUNT(*) FROM tb_seckill_voucher WHERE strategy = 'reentrant-lock' \
-                   AND issued IS NULL";
-    assert_eq!(database.number(default).await, 1);
+    let sale = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) \
+                VALUES (9, 5, NOW(), NOW())";
+    database.run(sale).await;
+    let with_defaults = "SELECT COUNT(*) FROM tb_seckill_voucher WHERE strategy = 'reentrant-lock' \
+                         AND issued IS NULL";
+    assert_eq!(database.number(with_defaults).await, 1);
     for (table, index) in [
         ("tb_voucher_order", "idx_status_create_time"),
         ("tb_stock_return", "PRIMARY"),
@@ -132,8 +132,9 @@ async fn rows_written_by_a_java_node_are_guarded_too() {
             .run("UPDATE tb_voucher_order SET status = 4 WHERE id = 1")
             .await;
         database.run(&insert(2, 1)).await;
-        let back = "UPDATE tb_voucher_order SET status = 1 WHERE id = 1";
-        assert!(sqlx::query(back).execute(&database.pool).await.is_err());
+        let reactivate = "UPDATE tb_voucher_order SET status = 1 WHERE id = 1";
+        let reactivated = sqlx::query(reactivate).execute(&database.pool).await;
+        assert!(reactivated.is_err());
         // Lab orders are exempt.
         let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) VALUES";
         database
@@ -193,12 +194,12 @@ fn statements_of(step: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a statement changes a table; the others prepare such a one.
+/// Whether a statement changes a table; the others prepare one that does.
 fn changes_a_table(statement: &str) -> bool {
     statement.starts_with("EXECUTE") || statement.starts_with("CREATE")
 }
 
-/// The columns and indexes of all tables, a line each.
+/// The columns and indexes of all tables, one per line.
 async fn tables(database: &TestDatabase) -> Vec<String> {
     let tables = "SELECT CONCAT_WS(' ', table_name, column_name, column_type, extra, generation_expression) \
          FROM information_schema.columns WHERE table_schema = DATABASE() UNION ALL \
@@ -210,8 +211,8 @@ async fn tables(database: &TestDatabase) -> Vec<String> {
         .unwrap()
 }
 
-/// A database of the Java project on which the migration ended within this step, counted from 0, after so many of its
-/// statements. `migrated` is one on which it did not.
+/// A database of the Java project on which the migration was cut short within this step, counted from 0, after this number of
+/// its statements. `migrated` is a database whose migration is complete.
 async fn cut_short(migrated: &TestDatabase, step: usize, statements: usize) -> TestDatabase {
     let database = java_database().await;
     let steps = steps();
@@ -237,8 +238,8 @@ async fn cut_short(migrated: &TestDatabase, step: usize, statements: usize) -> T
     database
 }
 
-/// Each change of a table commits by itself. What a process had done that ended within a step is not done again, and the next
-/// migration does the rest: in whatever statement it ended.
+/// Each change of a table commits by itself. If a process ends within a step, at whatever statement, the next migration does the
+/// rest and repeats nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_migration_that_was_cut_short_anywhere_is_finished_by_the_next() {
     let migrated = &java_database().await;
@@ -274,7 +275,7 @@ async fn a_migration_that_was_cut_short_anywhere_is_finished_by_the_next() {
     assert!(wrong.is_empty(), "{}\nnot {expected:#?}", wrong.join("\n"));
 }
 
-/// Also where an earlier migration had begun, and a Java node went on writing rows.
+/// A Java node went on writing rows after the migration was cut short.
 #[tokio::test]
 async fn rows_that_violate_a_new_constraint_are_named_after_a_migration_was_cut_short() {
     let migrated = java_database().await;

@@ -1,5 +1,5 @@
-//! Databases that people have: each deviation from the tables of the Java project either sells, or is refused by one sentence
-//! that names the column and the remedy, before anything is changed.
+//! Databases that people have, which deviate from the tables of the Java project. Each deviation is either supported, or refused
+//! before anything is changed, by one sentence that names the column and the remedy.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::support::database::{TestDatabase, is_oceanbase};
 use crate::support::instance::Instance;
 use crate::support::stack::{SignedIn, Stack, sign_in};
 
-/// What the code cannot bear: the deviation, what the sentence names, and a part of its remedy.
+/// Deviations that are not supported: the statement that makes one, what the error names, and a part of its remedy.
 const REFUSED: [(&str, &str, &str); 30] = [
     // Engines that cannot roll back.
     (
@@ -164,7 +164,7 @@ const REFUSED: [(&str, &str, &str); 30] = [
         "tb_voucher_order.user_id has the foreign key fk_user",
         "DROP FOREIGN KEY fk_user",
     ),
-    // Tables that cannot have the keys, or are none.
+    // Tables that cannot have the keys, or that are views.
     (
         "ALTER TABLE tb_voucher_order PARTITION BY HASH (id) PARTITIONS 4",
         "tb_voucher_order is partitioned",
@@ -175,6 +175,7 @@ const REFUSED: [(&str, &str, &str); 30] = [
         "tb_shop is a view",
         "DROP VIEW tb_shop",
     ),
+    // A column of ours that is there already, and is another one.
     (
         "ALTER TABLE tb_seckill_voucher ADD COLUMN issued INT NOT NULL",
         "tb_seckill_voucher.issued takes no NULL",
@@ -197,12 +198,12 @@ fn remedies(error: &str) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_code_cannot_bear_is_refused_before_anything_is_changed() {
+async fn a_deviation_that_is_not_supported_is_refused_before_anything_is_changed() {
     let cases = REFUSED.into_iter().map(async |(deviation, says, remedy)| {
         let database = java_database().await;
         let deviating = try_all(&database, &format!("SET sql_mode = ''; {deviation}")).await;
         if is_oceanbase() && (deviating.is_err() || deviation.contains("ENGINE =")) {
-            // It has one engine, and fewer changes of a column: nobody has that deviation there.
+            // OceanBase has one engine, and allows fewer changes of a column: nobody has this deviation there.
             return None;
         }
         deviating.unwrap();
@@ -220,10 +221,10 @@ async fn what_the_code_cannot_bear_is_refused_before_anything_is_changed() {
             return Some(format!("{deviation}: something was changed"));
         }
         if is_oceanbase() && remedy == "REMOVE PARTITIONING" {
-            // There such a table is made anew.
+            // On OceanBase such a table has to be created anew.
             return None;
         }
-        // The remedy is one.
+        // The remedy works.
         for statement in remedies(&error) {
             run_all(&database, statement).await;
         }
@@ -238,7 +239,7 @@ async fn what_the_code_cannot_bear_is_refused_before_anything_is_changed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Runs statements on one connection, whose settings go with it.
+/// Runs statements on one connection, and closes it, because they may change its settings.
 async fn try_all(database: &TestDatabase, statements: &str) -> Result<(), String> {
     let mut connection = database.pool.acquire().await.unwrap();
     for statement in statements.split("; ") {
@@ -257,9 +258,9 @@ async fn run_all(database: &TestDatabase, statements: &str) {
     try_all(database, statements).await.unwrap();
 }
 
-/// What was migrated may be changed afterwards: `serve` and `doctor` look, too.
+/// The tables may be changed after a migration, so `serve` and `doctor` check them, too.
 #[tokio::test]
-async fn a_start_looks_for_the_same() {
+async fn a_deviation_that_is_made_after_the_migration_is_found_at_a_start() {
     let database = TestDatabase::migrated().await;
     let pool = mysql::connect(&database.url(), 1, Duration::from_secs(20))
         .await
@@ -275,7 +276,7 @@ async fn a_start_looks_for_the_same() {
         0,
         "the refusal that was tried"
     );
-    for (deviation, says, back) in [
+    for (deviation, says, undo) in [
         (
             "CREATE TRIGGER picky BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
              IF NEW.status = 4 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF",
@@ -305,8 +306,8 @@ async fn a_start_looks_for_the_same() {
         deviating.unwrap();
         let error = ready_to_serve(&pool).await.unwrap_err().to_string();
         assert!(error.contains(says), "{deviation}: {error}");
-        if !back.is_empty() {
-            database.run(back).await;
+        if !undo.is_empty() {
+            database.run(undo).await;
         }
     }
     if is_oceanbase() {
@@ -321,7 +322,7 @@ async fn a_start_looks_for_the_same() {
     }
 }
 
-/// Most forks add it: then a cancelled order keeps its user's place.
+/// Most forks add such a key. With it, a user who has cancelled an order cannot buy again.
 #[tokio::test]
 async fn a_unique_key_without_the_status_is_named() {
     let database = java_database().await;
@@ -343,7 +344,7 @@ async fn a_unique_key_without_the_status_is_named() {
     }
 }
 
-/// Before the first migration `doctor` says what to do, and no more.
+/// `doctor` reports no other error, and no server as unavailable.
 #[tokio::test]
 async fn before_the_first_migration_doctor_says_to_migrate() {
     let stack = Stack::start_on(java_database().await, 0, &[]).await;
@@ -352,8 +353,8 @@ async fn before_the_first_migration_doctor_says_to_migrate() {
     assert!(!said.contains("is not available"), "{said}");
 }
 
-/// What is borne, all of it at once.
-const BORNE: [&str; 9] = [
+/// Deviations that are supported, all in one database.
+const SUPPORTED: [&str; 9] = [
     "ALTER TABLE tb_user MODIFY phone CHAR(11) NOT NULL, MODIFY icon VARCHAR(255) NULL DEFAULT NULL, \
      ADD COLUMN email VARCHAR(64) NULL, ADD COLUMN level INT NOT NULL DEFAULT 1",
     "ALTER TABLE tb_voucher_order MODIFY id BIGINT UNSIGNED NOT NULL, \
@@ -378,7 +379,8 @@ const BORNE: [&str; 9] = [
     "ALTER TABLE tb_voucher AUTO_INCREMENT = 10",
 ];
 
-async fn assert_lifetime(stack: &Stack, user: &SignedIn, sale: i64, orders: &str) {
+/// Buys, and has the order end as `cancelled`, after which the user buys again, or as `paid`.
+async fn assert_lifetime(stack: &Stack, user: &SignedIn, sale: i64, end: &str) {
     let order = stack.buy_committed(user, sale).await;
     let found = stack.look_up(user, order).await;
     assert_eq!(found.data()["status"], 1, "{found:?}");
@@ -387,7 +389,7 @@ async fn assert_lifetime(stack: &Stack, user: &SignedIn, sale: i64, orders: &str
         let changing = post(stack.url(), &format!("{path}/{action}")).token(&user.token);
         changing.send().await
     };
-    if orders == "cancelled" {
+    if end == "cancelled" {
         assert_eq!(change("cancel").await.data()["status"], 4);
         let again = stack.buy_committed(user, sale).await;
         assert_ne!(again, order);
@@ -397,13 +399,13 @@ async fn assert_lifetime(stack: &Stack, user: &SignedIn, sale: i64, orders: &str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_can_be_borne_sells_and_is_read() {
+async fn a_database_with_every_supported_deviation_sells_and_is_read() {
     if is_oceanbase() {
-        // It has neither the character set nor half of these changes.
+        // OceanBase has neither the character set nor half of these changes.
         return;
     }
     let database = java_database().await;
-    for statement in BORNE {
+    for statement in SUPPORTED {
         run_all(&database, statement).await;
     }
     migrate::run(&database.url()).await.unwrap();
@@ -426,7 +428,7 @@ async fn what_can_be_borne_sells_and_is_read() {
         assert_eq!(stack.tables(sale).await.0, 3, "{strategy}");
     }
 
-    // Rows that nobody wrote in our way.
+    // A row with NULLs that we would not have written.
     let user = &buyers[0];
     let old = format!(
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id, pay_type, create_time, update_time) \
@@ -451,7 +453,7 @@ async fn what_can_be_borne_sells_and_is_read() {
         json!({ "id": 1, "shopId": 1, "title": "", "type": 0 })
     );
 
-    // Shops: without times, without a place, and at one that is not on Earth.
+    // Shops without times, without a place, and at a place that is not on Earth.
     let shop = get(stack.url(), "/shop/2").send().await;
     assert!(shop.data().get("createTime").is_none(), "{shop:?}");
     let near = get(stack.url(), "/shop/of/type?typeId=1&x=120.1&y=30.3")
@@ -475,17 +477,18 @@ async fn what_can_be_borne_sells_and_is_read() {
     }
 
     // A text that the tables cannot hold is the request's fault, and costs no connection.
-    let open =
+    let count_up_to =
         "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID <= ";
     let newest = "SELECT MAX(ID) FROM information_schema.PROCESSLIST WHERE DB = DATABASE()";
     let newest = stack.database.number(newest).await;
-    let before = stack.database.number(&format!("{open}{newest}")).await;
+    let connections = format!("{count_up_to}{newest}");
+    let before = stack.database.number(&connections).await;
     for emoji in ["%F0%9F%8D%9C", "%F0%9F%8D%A3"] {
         let search = format!("/shop/of/name?name={emoji}");
         let found = get(stack.url(), &search).send().await;
         found.refused(400, "INVALID_PARAMETER");
     }
-    let after = stack.database.number(&format!("{open}{newest}")).await;
+    let after = stack.database.number(&connections).await;
     assert_eq!(after, before, "a connection was lost");
     let shop = json!({ "name": "面🍜", "typeId": 1, "address": "x", "x": 120.0, "y": 30.0 });
     let created = post(stack.url(), "/shop").admin().json(shop).send().await;
@@ -495,14 +498,14 @@ async fn what_can_be_borne_sells_and_is_read() {
 
     let said = Instance::says(0, &["doctor"], &stack.env(), "ready to serve");
     assert!(!said.contains("FAIL"), "{said}");
-    // Of no sale.
+    // This order is of no sale.
     let delete = "DELETE FROM tb_voucher_order WHERE id = 5";
     stack.database.run(delete).await;
     Instance::says(0, &["audit"], &stack.env(), "holds");
 }
 
-/// A sale whose row cannot be read is refused, and named in the log. It fails no purchase of another one, though they are
-/// read together; and it keeps no other from opening.
+/// A sale whose row cannot be read is refused, and named in the log. Purchases of the other sales succeed, although their rows
+/// are read by the same query, and another sale still opens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_row_that_cannot_be_read_fails_no_other() {
     let stack = Stack::start(1, &[]).await;
@@ -528,7 +531,7 @@ async fn one_row_that_cannot_be_read_fails_no_other() {
         )
         .await;
     }
-    // Rounds, because sales are read together that are due at the same moment.
+    // Several rounds: sales that are due at the same moment are read together.
     for round in 0..4 {
         let users = stack.users(8).await;
         let purchases = sales
@@ -544,7 +547,7 @@ async fn one_row_that_cannot_be_read_fails_no_other() {
                 answer.refused(200, "ALREADY_ORDERED");
             }
         }
-        // Longer than a reading of a sale is used.
+        // Longer than an instance uses what it has read of a sale.
         tokio::time::sleep(Duration::from_millis(850)).await;
     }
     for sale in broken {
@@ -560,7 +563,7 @@ async fn one_row_that_cannot_be_read_fails_no_other() {
     let user = stack.users(1).await.remove(0);
     let stream = stack.publish(5, "stream").await;
     stack.buy_committed(&user, stream).await;
-    // Lists and the audit show the others.
+    // The list and the audit show the sound sales.
     let listed = get(stack.url(), "/voucher/list/1").send().await;
     assert!(
         listed

@@ -12,7 +12,7 @@ use crate::support::api::{get, metric, metric_is, post};
 use crate::support::stack::{SignedIn, Stack};
 use crate::support::{PATIENCE, acl, eventually};
 
-/// For how long a session is used that is not tracked. One that is tracked is used for minutes, unless its end is reported.
+/// How long an instance uses a session that is not tracked. One that is tracked is used for minutes, unless its end is reported.
 const TRUST: Duration = Duration::from_millis(800);
 
 /// Waits until Redis reports ended sessions to an instance.
@@ -33,8 +33,8 @@ async fn delete(redis: &mut MultiplexedConnection, user: &SignedIn) {
     assert_eq!(deleted, 1);
 }
 
-/// Waits until the user's requests are refused; none that began a second after the end may be answered with 200, which a slow
-/// machine only makes rarer.
+/// Waits until the user's requests are refused. A request that begins a second or more after the session's end must not be
+/// answered with 200. On a slow machine such an answer is only rarer.
 async fn refused_in_time(base: &str, user: &SignedIn) {
     let ended = Instant::now();
     eventually("the session is refused", async || {
@@ -62,11 +62,11 @@ async fn a_session_that_ends_elsewhere_is_refused_within_a_second_and_a_busy_one
     let urls = stack.urls();
     let [first_url, second_url] = [&urls[0], &urls[1]];
     tracked(second_url).await;
-    is_not_looked_up(second_url, &stack).await;
+    assert_not_looked_up(second_url, &stack).await;
     let mut redis = stack.redis.conn().await;
     for round in 0..12 {
         let user = &stack.users(1).await[0];
-        // Read a moment ago, so that it would be used for as long as possible.
+        // The instance has just read it, and so would use it for as long as possible.
         assert_eq!(status(second_url, user).await, 200);
         match round % 3 {
             0 => drop(
@@ -94,8 +94,8 @@ async fn a_session_that_ends_elsewhere_is_refused_within_a_second_and_a_busy_one
     refused_in_time(second_url, &users[1]).await;
 }
 
-/// It may be looked up now and then: where a PING was late, as on a machine that is busy, or where its renewal was reported.
-async fn is_not_looked_up(base: &str, stack: &Stack) {
+/// A look-up now and then is allowed: after a late PING, as on a busy machine, or after the report of the session's renewal.
+async fn assert_not_looked_up(base: &str, stack: &Stack) {
     let user = &stack.users(1).await[0];
     assert_eq!(status(base, user).await, 200);
     assert_eq!(lookups(base).await, 1);
@@ -110,7 +110,7 @@ async fn is_not_looked_up(base: &str, stack: &Stack) {
     .await;
 }
 
-/// Nothing is reset and nothing arrives: neither reports nor replies.
+/// The connection is not reset, but nothing arrives on it, neither reports nor replies.
 #[tokio::test]
 async fn an_end_that_is_not_reported_takes_effect_within_a_second() {
     let stack = Stack::behind_proxies(&["--lab"]).await;
@@ -124,7 +124,7 @@ async fn an_end_that_is_not_reported_takes_effect_within_a_second() {
     }
 }
 
-/// A master that was replaced goes on answering, and is told of no more ends.
+/// A master that was replaced goes on answering, but the end of a session does not reach it any more.
 #[tokio::test]
 async fn a_server_that_commands_have_left_confirms_no_session() {
     let stack = Stack::behind_proxies(&["--lab"]).await;
@@ -188,7 +188,7 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
     assert_eq!(metric(base, "seckill_sessions_tracked").await, 0);
     delete(&mut stack.redis.conn().await, user).await;
     refused_in_time(base, user).await;
-    // One that ends here is refused at once.
+    // A session that ends at this instance is refused at once.
     let user = &stack.users(1).await[0];
     assert_eq!(status(base, user).await, 200);
     let logout = post(base, "/user/logout").token(&user.token);
@@ -202,7 +202,7 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
 }
 
 #[tokio::test]
-async fn a_shutdown_ends_the_task_that_is_told_of_ends() {
+async fn a_shutdown_ends_the_tracking_of_sessions() {
     let server = RedisServer::start().await;
     let address = connection::redis::server(&server.url().into(), None, None).unwrap();
     let nodes = connection::redis::connect(address, PATIENCE).await.unwrap();
@@ -213,8 +213,8 @@ async fn a_shutdown_ends_the_task_that_is_told_of_ends() {
     eventually("they are no more", async || !sessions.stats().tracked).await;
 }
 
-/// A session whose key the user may not use fails none of those that are looked up in the same round trip. One whose time to
-/// live may not be set again is still a session.
+/// If the Redis user may not use the key of a session, this fails no other session that is looked up in the same round trip. If
+/// it may not extend a session's time to live, the session is still valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_cannot_be_renewed_fails_no_other() {
     let mut stack = Stack::start(0, &[]).await;
@@ -234,18 +234,19 @@ async fn a_session_that_cannot_be_renewed_fails_no_other() {
     let requests = users.iter().map(|user| status(stack.url(), user));
     let statuses = futures_util::future::join_all(requests).await;
     for (user, status) in users.iter().zip(&statuses) {
-        let may_be = user
+        let is_allowed = user
             .token
             .ends_with(|last: char| last.is_ascii_alphabetic());
-        assert_eq!(*status, if may_be { 200 } else { 503 }, "{}", user.token);
+        let expected = if is_allowed { 200 } else { 503 };
+        assert_eq!(*status, expected, "{}", user.token);
         let key = format!("login:token:{}", user.token);
         let ttl: i64 = redis.ttl(key).await.unwrap();
-        assert_eq!(ttl > 1000, may_be, "{}", user.token);
+        assert_eq!(ttl > 1000, is_allowed, "{}", user.token);
     }
     let found = statuses.iter().filter(|status| **status == 200).count();
     assert!((1..users.len()).contains(&found), "{found}");
 
-    // Those are not renewed; nor is any other that is due.
+    // Without EXPIRE no session is renewed, and all are valid.
     acl(&stack.redis, "app", "~* -expire").await;
     let requests = users.iter().map(|user| status(stack.url(), user));
     let statuses = futures_util::future::join_all(requests).await;
@@ -253,7 +254,8 @@ async fn a_session_that_cannot_be_renewed_fails_no_other() {
     let line = "a session is not renewed";
     stack.instances[0].wait_for_line(line).await;
 
-    // A server that is no master any more is no place to look for sessions, and says so where one is due.
+    // A server that is no longer the master is not believed: it refuses the renewal of a session that is due, and so the request
+    // fails.
     acl(&stack.redis, "app", "+expire").await;
     let user = &stack.users(1).await[0];
     let key = format!("login:token:{}", user.token);

@@ -68,7 +68,7 @@ async fn shops_are_found_by_id_type_and_name() {
     for n in 0..11 {
         created.push(create(&stack, shop(&format!("面馆{n}"), 7, 120.0, 30.0)).await);
     }
-    // By type and by name, in which characters that are special in LIKE match themselves.
+    // By type and by name. Characters that are special in LIKE match only themselves.
     for (query, found) in [
         ("type?typeId=7", &created[..5]),
         ("type?typeId=7&current=2", &created[5..10]),
@@ -140,7 +140,7 @@ async fn shops_are_found_by_their_distance_also_after_a_write_and_without_redis(
     assert_eq!(ids(&near(2).await), [created[5]]);
     assert!(ids(&near(3).await).is_empty());
 
-    // A shop moves next to the point; a new one is between; one of another type is near.
+    // One shop moves next to the point, a new one is still nearer, and a third, of another type, is at the point.
     put(stack.url(), json!({ "id": created[6], "x": 120.0001 }))
         .await
         .data();
@@ -186,7 +186,7 @@ async fn a_write_is_visible_on_every_node_and_a_bad_one_changes_nothing() {
         put(first_url, json!({ "id": id, "name": name }))
             .await
             .data();
-        // At once on this node; on the other one when the message arrives, which comes with every write.
+        // At once on this node, and on the other when the message arrives that every write sends.
         assert_eq!(
             get(first_url, &path).send().await.data()["name"],
             name.as_str()
@@ -407,7 +407,7 @@ async fn cached_reads_go_on_without_the_database() {
     let proxy = &stack.proxies.database;
     get(stack.url(), "/shop/1").send().await.data();
     proxy.set(Mode::Cut);
-    // From memory, and then from Redis, where it answers in time.
+    // From memory, and later from Redis, if it answers in time.
     let by_redis = "seckill_cache_hits_total{cache=\"shop\",layer=\"redis\"}";
     let before = metric(stack.url(), by_redis).await;
     eventually("Redis answers", async || {
@@ -438,10 +438,10 @@ async fn cached_reads_go_on_without_the_database() {
 }
 
 #[tokio::test]
-async fn outside_the_lab_its_header_is_ignored_and_one_hot_shop_is_limited() {
+async fn outside_the_lab_the_labs_header_is_ignored_and_one_hot_shop_is_limited() {
     let stack = Stack::start(1, &["--per-shop-per-second", "5"]).await;
     let mut redis = stack.redis.conn().await;
-    // Where Redis was too slow to store it, a later read does.
+    // If Redis was too slow to store it, a later read stores it.
     eventually("the shop is in Redis", async || {
         let shop = get(stack.url(), "/shop/1").header("x-lab-cache", "logical-expiry");
         shop.send().await;

@@ -17,7 +17,7 @@ use testkit::raw::query;
 
 const PHONE: &str = "13800000001";
 
-async fn code(stack: &Stack, phone: &str) -> String {
+async fn request_code(stack: &Stack, phone: &str) -> String {
     post(stack.url(), &format!("/user/code?phone={phone}"))
         .send()
         .await
@@ -25,7 +25,7 @@ async fn code(stack: &Stack, phone: &str) -> String {
     sent_code(stack, phone).await
 }
 
-/// A code that is not the phone's.
+/// A code that is not the right one.
 fn wrong_for(right: &str) -> &'static str {
     if right == "000000" {
         "000001"
@@ -34,7 +34,7 @@ fn wrong_for(right: &str) -> &'static str {
     }
 }
 
-/// Signs in from this address, which is limited.
+/// Signs in from this client address, to which the limits apply.
 async fn login_from(stack: &Stack, address: &str, phone: &str, code: &str) -> Answer {
     post(stack.url(), "/user/login")
         .json(json!({ "phone": phone, "code": code }))
@@ -99,13 +99,13 @@ async fn a_session_has_the_contracts_shape_and_is_renewed_by_every_request_until
         .await;
     assert_eq!(unknown.body, json!({ "success": true }));
 
-    // Also by one on a public route, when more than ten minutes of its time are gone; before, nothing is written.
+    // A request on a public route renews it, too, once more than ten minutes of its time are gone; before, nothing is written.
     for path in ["/shop/1", "/user/me"] {
         for (minutes_gone, is_renewed) in [(11, true), (9, false)] {
             let seconds = (36_000 - minutes_gone) * 60;
             let _: bool = redis.expire(&key, seconds).await.unwrap();
             let looked_up = lookups(first_url).await;
-            // The node is told of the change, or looks the session up again soon; otherwise only after minutes.
+            // Redis reports the change to the node, or the node looks the session up again soon because it is not tracked.
             eventually("the session is looked up", async || {
                 get(first_url, path).token(&user.token).send().await.data();
                 lookups(first_url).await > looked_up
@@ -119,7 +119,7 @@ async fn a_session_has_the_contracts_shape_and_is_renewed_by_every_request_until
             );
         }
     }
-    // And by one of the administrator's, also where it is refused.
+    // An administrator's request renews it, too, even if it is refused.
     let seconds = (36_000 - 11) * 60;
     let _: bool = redis.expire(&key, seconds).await.unwrap();
     eventually("the session is renewed", async || {
@@ -146,7 +146,7 @@ async fn a_session_that_is_missing_forged_or_expired_lets_nobody_in() {
     let stack = Stack::start(1, &[]).await;
     let url = stack.url();
     let mut redis = stack.redis.conn().await;
-    // Expired before its first request, as a session that was in use has been renewed.
+    // It expires before its first request, which would renew it.
     let user = &stack.users(1).await[0];
     let key = format!("login:token:{}", user.token);
     let _: bool = redis.pexpire(&key, 1).await.unwrap();
@@ -177,7 +177,7 @@ async fn a_session_that_is_missing_forged_or_expired_lets_nobody_in() {
 #[tokio::test]
 async fn a_code_is_six_digits_for_two_minutes_works_once_and_cannot_be_guessed() {
     let stack = Stack::lab(1).await;
-    let first = code(&stack, PHONE).await;
+    let first = request_code(&stack, PHONE).await;
     assert!(
         first.len() == 6 && first.bytes().all(|byte| byte.is_ascii_digit()),
         "{first}"
@@ -199,7 +199,7 @@ async fn a_code_is_six_digits_for_two_minutes_works_once_and_cannot_be_guessed()
 
     let signed_in = login(&stack, PHONE, &first).await;
     let token = signed_in.data().as_str().unwrap();
-    // The session lives as long although nobody asks by it.
+    // The session lives for the full time, although no request has used it.
     let remaining = seconds_left(&stack, &format!("login:token:{token}")).await;
     assert!(
         (36_000 * 60 - 60..=36_000 * 60).contains(&remaining),
@@ -256,7 +256,7 @@ async fn a_code_is_six_digits_for_two_minutes_works_once_and_cannot_be_guessed()
     call.send().await.data();
 }
 
-/// Asserts a refusal that ends with the code's two minutes at the latest.
+/// Asserts a refusal that lasts no longer than the two minutes of a code.
 fn refused_for_two_minutes(answer: &Answer) {
     answer.refused(429, "TOO_MANY_REQUESTS");
     let wait: u64 = answer.headers["retry-after"]
@@ -267,23 +267,23 @@ fn refused_for_two_minutes(answer: &Answer) {
     assert!((1..=120).contains(&wait), "{wait}");
 }
 
-/// A stranger who guesses at somebody's code is refused himself, long before the code is worth nothing; and who has codes sent
-/// to a phone keeps its owner out for no longer than the last of them works.
+/// A stranger who guesses at somebody's code is refused long before the code becomes invalid. A stranger who has codes sent to a
+/// phone keeps its owner out for no longer than the last of these codes works.
 #[tokio::test]
 async fn a_stranger_locks_a_phone_for_two_minutes_at_most_and_not_by_guesses_from_one_address() {
     let stack = Stack::start(1, &[]).await;
     let phone = "13800000003";
-    let right = code(&stack, phone).await;
+    let right = request_code(&stack, phone).await;
     let wrong = wrong_for(&right);
     for _ in 0..5 {
         let guess = login_from(&stack, "203.0.113.1", phone, wrong).await;
         guess.refused(200, "CODE_INVALID");
     }
-    // Not even the right one; and however often it is refused, the code goes on to work for others.
+    // From now on even the right code is refused for this address. Refusals do not make the code invalid for other addresses.
     for guess in [wrong, wrong, wrong, wrong, wrong, &right] {
         refused_for_two_minutes(&login_from(&stack, "203.0.113.1", phone, guess).await);
     }
-    // Another phone's code is not concerned.
+    // This does not concern the code of another phone.
     login_from(&stack, "203.0.113.1", "13800000009", "123456")
         .await
         .refused(200, "CODE_INVALID");
@@ -291,8 +291,8 @@ async fn a_stranger_locks_a_phone_for_two_minutes_at_most_and_not_by_guesses_fro
         .await
         .data();
 
-    // Many addresses do make a code worthless: it cannot be found by guessing. A new one works.
-    let right = code(&stack, phone).await;
+    // Guesses from many addresses do make a code invalid, so that it cannot be found by guessing. A new one works.
+    let right = request_code(&stack, phone).await;
     let wrong = wrong_for(&right);
     for guess in 0..10 {
         let address = format!("203.0.113.{}", 10 + guess / 4);
@@ -301,12 +301,12 @@ async fn a_stranger_locks_a_phone_for_two_minutes_at_most_and_not_by_guesses_fro
     }
     let late = login_from(&stack, "203.0.113.2", phone, &right).await;
     late.refused(200, "CODE_INVALID");
-    let right = code(&stack, phone).await;
+    let right = request_code(&stack, phone).await;
     login_from(&stack, "203.0.113.2", phone, &right)
         .await
         .data();
 
-    // Codes that are sent are limited, each phone by itself; the last one works for as long as no other is sent.
+    // For each phone the number of codes that are sent is limited. The last one works until another is sent.
     let phone = "13800000004";
     let mut right = String::new();
     let mut sent = 0;
@@ -322,12 +322,12 @@ async fn a_stranger_locks_a_phone_for_two_minutes_at_most_and_not_by_guesses_fro
     assert_eq!(sent, 3);
     refused_for_two_minutes(&refused);
     login(&stack, phone, &right).await.data();
-    code(&stack, "13800000005").await;
+    request_code(&stack, "13800000005").await;
 }
 
-/// What counts against an address and a code is a wrong guess at that code, once.
+/// Only a wrong guess at a code counts against an address and this code, and it counts once.
 #[tokio::test]
-async fn right_and_refused_guesses_count_for_nothing_and_a_new_code_begins_without_any() {
+async fn right_and_refused_guesses_do_not_count_and_the_guesses_at_a_new_code_begin_at_zero() {
     let limits = ["--code-guesses-per-address", "7", "--code-sends", "100"];
     let stack = Stack::start(1, &limits).await;
     let phone = "13800000006";
@@ -335,7 +335,7 @@ async fn right_and_refused_guesses_count_for_nothing_and_a_new_code_begins_witho
     // Six wrong guesses, three at each of two codes; then the right one.
     let mut right = String::new();
     for _ in 0..2 {
-        right = code(&stack, phone).await;
+        right = request_code(&stack, phone).await;
         for _ in 0..3 {
             let guess = login_from(&stack, "203.0.113.1", phone, wrong_for(&right)).await;
             guess.refused(200, "CODE_INVALID");
@@ -345,15 +345,15 @@ async fn right_and_refused_guesses_count_for_nothing_and_a_new_code_begins_witho
         .await
         .data();
 
-    // More sign-ins than an address may guess wrong.
+    // An address signs in more often than it may guess wrong.
     for _ in 0..9 {
-        let right = code(&stack, phone).await;
+        let right = request_code(&stack, phone).await;
         let sign_in = login_from(&stack, "203.0.113.2", phone, &right).await;
         sign_in.data();
     }
 
-    // More refusals, too: five were wrong, the others were not looked at.
-    let right = code(&stack, phone).await;
+    // It is also refused more often than that: five guesses were wrong, and the others were not even compared.
+    let right = request_code(&stack, phone).await;
     let wrong = wrong_for(&right);
     for earlier_guesses in 0..9 {
         let guess = login_from(&stack, "203.0.113.3", phone, wrong).await;
@@ -363,19 +363,19 @@ async fn right_and_refused_guesses_count_for_nothing_and_a_new_code_begins_witho
         }
     }
     let other_phone = "13800000007";
-    let right = code(&stack, other_phone).await;
+    let right = request_code(&stack, other_phone).await;
     let sign_in = login_from(&stack, "203.0.113.3", other_phone, &right).await;
     sign_in.data();
 }
 
-/// Seconds for which a key lives.
+/// The seconds for which a key will live.
 async fn seconds_left(stack: &Stack, key: &str) -> i64 {
     stack.redis.conn().await.ttl(key).await.unwrap()
 }
 
-/// If each began the window anew, somebody who comes regularly would never get in again after a refusal.
+/// If each count began the window anew, somebody who comes regularly would never get in again after a refusal.
 #[tokio::test]
-async fn what_is_counted_ends_with_the_window_in_which_its_first_was_counted() {
+async fn the_window_of_a_limit_begins_with_its_first_count_and_no_later_one_extends_it() {
     let stack = Stack::start(1, &["--code-sends", "100"]).await;
     let phone = "13800000008";
     let code_key = format!("login:code:{phone}");
@@ -414,10 +414,10 @@ async fn what_is_counted_ends_with_the_window_in_which_its_first_was_counted() {
             "{key}: {remaining} s after one more"
         );
     }
-    // What accompanies a code ends with it.
+    // The count of the guesses at a code expires with the code.
     let remaining = seconds_left(&stack, &format!("{{{code_key}}}:guesses")).await;
     assert!((1..=50).contains(&remaining), "guesses: {remaining} s");
-    // What is taken back after the window's end begins no new one, which would have no end.
+    // A count that is taken back after the end of its window begins no new window, which would never end.
     let mut redis = stack.redis.conn().await;
     let key = "login:code:guesses:from:203.0.113.4";
     let _: () = redis.del(key).await.unwrap();
@@ -435,7 +435,7 @@ async fn two_sign_ins_of_a_new_phone_at_once_make_one_user() {
         .await
         .unwrap();
     let store = seckill::user::store::UserStore::new(connection);
-    // No more than two: each has used up a code, and a phone has one at a time.
+    // Two at the same time, not more: each has used up a code, and a phone has one code at a time.
     for digits in 10..50 {
         let phone = Phone::parse(&format!("139111122{digits}")).unwrap();
         let (first, second) = tokio::join!(

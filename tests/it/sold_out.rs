@@ -34,7 +34,7 @@ async fn a_sold_out_reply_costs_no_round_trip() {
             stack.buy(&users[1], sale).await.refused(200, "SOLD_OUT");
         }
         let requests = (database.requests() - before.0, redis.requests() - before.1);
-        // Some are sent every second all the same: the sale is read, the session renewed, the stream looked at.
+        // Some are sent every second whatever happens: the sale is read, the session renewed, the stream looked at.
         let background_requests = 60 + 30 * began.elapsed().as_secs();
         assert!(
             requests.0 < background_requests && requests.1 < background_requests,
@@ -43,12 +43,13 @@ async fn a_sold_out_reply_costs_no_round_trip() {
     }
 }
 
-/// The other node has just read all of it. It hears of no change: whoever asks a second later sees them, on a busy machine too.
+/// The other node has just read all the sales, and nobody tells it of the changes. It shows them to whoever asks a second later,
+/// even on a busy machine.
 #[tokio::test]
 async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing_off_the_shelf() {
     let stack = Stack::start(2, &[]).await;
     let users = stack.users(3).await;
-    let elsewhere = &stack.instances[1].url;
+    let other_url = &stack.instances[1].url;
     let added = stack.publish(1, "reentrant-lock").await;
     let returned = stack.publish(1, "reentrant-lock").await;
     let shelf = stack.publish(9, "reentrant-lock").await;
@@ -56,7 +57,7 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
     stack.buy(&users[0], added).await.bought();
     let order = stack.buy(&users[0], returned).await.bought();
     let listed = async || {
-        let list = get(elsewhere, "/voucher/list/1").send().await;
+        let list = get(other_url, "/voucher/list/1").send().await;
         let vouchers = list.data().as_array().expect("a list");
         vouchers
             .iter()
@@ -64,12 +65,12 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
             .collect::<Vec<_>>()
     };
     for sale in [added, returned] {
-        buy(elsewhere, &users[1], sale)
+        buy(other_url, &users[1], sale)
             .await
             .refused(200, "SOLD_OUT");
     }
-    buy(elsewhere, &users[1], shelf).await.bought();
-    buy(elsewhere, &users[1], expired).await.bought();
+    buy(other_url, &users[1], shelf).await.bought();
+    buy(other_url, &users[1], expired).await.bought();
     let before = [(added, 0), (returned, 0), (shelf, 8), (expired, 8)];
     assert_eq!(
         listed().await,
@@ -79,8 +80,8 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
     stack.add_stock(added, 2).await;
     act(stack.url(), "cancel", &users[0], order).await.data();
     for (sale, status) in [(shelf, 2), (expired, 3)] {
-        let off = format!("UPDATE tb_voucher SET status = {status} WHERE id = {sale}");
-        stack.database.run(&off).await;
+        let take_off = format!("UPDATE tb_voucher SET status = {status} WHERE id = {sale}");
+        stack.database.run(&take_off).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let after = [(added, 2), (returned, 1)];
@@ -88,16 +89,16 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
         listed().await,
         after.map(|(sale, stock)| (Some(sale), Some(stock)))
     );
-    buy(elsewhere, &users[1], added).await.bought();
-    buy(elsewhere, &users[1], returned).await.bought();
+    buy(other_url, &users[1], added).await.bought();
+    buy(other_url, &users[1], returned).await.bought();
     for sale in [shelf, expired] {
-        let refused = buy(elsewhere, &users[2], sale).await;
+        let refused = buy(other_url, &users[2], sale).await;
         refused.refused(200, "VOUCHER_NOT_FOUND");
     }
 }
 
-/// An instance that is not asked finds by itself what changed, in a round through all sales. Each look at one asks whether its
-/// claims are there.
+/// Without a request for a count, an instance finds a change only in a round through all sales. A round sends one SISMEMBER for
+/// the claims of each sale.
 #[tokio::test]
 async fn added_and_returned_stock_is_counted_before_the_next_round_through_all_sales() {
     const OTHERS: i64 = 12;
@@ -131,11 +132,11 @@ async fn added_and_returned_stock_is_counted_before_the_next_round_through_all_s
     }
 }
 
-/// By the strategy, and, once this is remembered, without it. An instance that never told of the order may say "sold out":
-/// that request made no order.
+/// The strategy answers with the order, and once an instance remembers it, the instance does. An instance that never answered
+/// with the order may say "sold out": the repeated request made no order.
 #[tokio::test]
 async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_sold_on_every_node() {
-    // The other node hears of added stock from nobody: it reads the sale again.
+    // Nobody tells the other node of added stock: it reads the sale again.
     assert!(
         FRESH_FOR < Duration::from_secs(1),
         "within a second, as docs/OPERATIONS.md says"
@@ -148,8 +149,8 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
         let urls = stack.urls();
         let first = buy(&urls[0], &users[0], sale).await;
         // The other node learns of this order while there is stock.
-        let elsewhere = buy(&urls[1], &users[0], sale).await;
-        elsewhere.refused(200, "ALREADY_ORDERED");
+        let other_answer = buy(&urls[1], &users[0], sale).await;
+        other_answer.refused(200, "ALREADY_ORDERED");
         let ids = [first, buy(&urls[1], &users[1], sale).await];
         for _ in 0..3 {
             for ((url, user), first) in urls.iter().zip(&users).zip(&ids) {
@@ -159,23 +160,23 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
                 assert_eq!(again.body["orderId"], first.body["orderId"], "{strategy}");
             }
         }
-        let elsewhere = buy(&urls[1], &users[0], sale).await;
-        elsewhere.refused(200, "ALREADY_ORDERED");
+        let other_answer = buy(&urls[1], &users[0], sale).await;
+        other_answer.refused(200, "ALREADY_ORDERED");
         assert_eq!(
-            elsewhere.body["orderId"], ids[0].body["orderId"],
+            other_answer.body["orderId"], ids[0].body["orderId"],
             "{strategy}"
         );
-        let elsewhere = buy(&urls[0], &users[1], sale).await;
-        if elsewhere.body["code"] != "SOLD_OUT" {
+        let other_answer = buy(&urls[0], &users[1], sale).await;
+        if other_answer.body["code"] != "SOLD_OUT" {
             assert_eq!(
-                elsewhere.body["orderId"], ids[1].body["orderId"],
+                other_answer.body["orderId"], ids[1].body["orderId"],
                 "{strategy}"
             );
         }
 
         stack.stream_drained().await;
         assert_eq!(stack.add_stock(sale, 2).await, 2, "{strategy}");
-        // The node that added it sells at once, on the stream as soon as it has counted, and the other soon.
+        // The node that added it sells at once, or on the stream as soon as it has counted. The other node sells soon.
         if strategy.is_deferred() {
             stack.buy_eventually(&users[2], sale).await;
         } else {
@@ -186,14 +187,14 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
         stack.stream_drained().await;
         let row = stack.database.of_sale(sale, "stock * 100 + issued").await;
         assert_eq!(row, 4, "{strategy}");
-        // On a strategy that does not admit by the counter it is what was left when stock was added.
+        // On a strategy that does not admit by the counter, the counter has what was left when stock was added.
         let expected = if strategy.is_deferred() { 0 } else { 2 };
         eventually("the counter is set", async || {
             stack.counter(sale).await.expect("a counter") <= expected
         })
         .await;
     }
-    // A missing counter is not created by what was added, but from the database, and soon.
+    // If the counter is missing, adding stock does not create it with what was added. It is soon set from the database.
     let sale = stack.publish(1, "group-commit").await;
     let _: () = redis.del(stack.keys.stock(sale)).await.unwrap();
     stack.add_stock(sale, 1).await;
@@ -224,7 +225,7 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
             .await;
         answer.refused(400, "INVALID_PARAMETER");
     }
-    // In all, also with what is sold already.
+    // The limit is on the sum, with what is sold already.
     stack.database.set_sale(sale, "stock = 0").await;
     let addition = post(stack.url(), &path).admin();
     let answer = addition.json(json!({ "add": 9_999_996 })).send().await;
@@ -240,7 +241,7 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
         stack.database.of_sale(sale, "stock * 100 + issued").await,
         505
     );
-    // A sale that a Java node published knows only its stock, until it is recorded as such.
+    // A sale that a Java node published has only its stock; what was issued is recorded later.
     stack.database.set_sale(sale, "issued = NULL").await;
     assert_eq!(stack.add_stock(sale, 5).await, 10);
     eventually("what was issued is recorded", async || {

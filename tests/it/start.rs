@@ -45,7 +45,7 @@ async fn assert_sessions_have_settings_of_their_own(server: &DatabaseServer) {
         let done = writing.await.expect(write);
         assert_eq!(done.rows_affected(), rows);
     }
-    // The connection ends, and what was not committed with it.
+    // What was not committed is lost with the connection.
     database.pool.close().await;
     let rows: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM seckill.tb_stock_unit")
         .fetch_one(&mut admin)
@@ -181,7 +181,7 @@ async fn doctor_says_what_is_wrong_with_the_database_server() {
 #[tokio::test]
 async fn a_start_that_cannot_succeed_says_why_and_one_that_may_waits() {
     let stack = Stack::start(0, &[]).await;
-    let with = |name: &'static str, value: &str| {
+    let env_with = |name: &'static str, value: &str| {
         let mut env = stack.env();
         env.retain(|(given, _)| *given != name);
         env.push(("BIND_ADDR", "127.0.0.1:0".to_owned()));
@@ -208,14 +208,14 @@ async fn a_start_that_cannot_succeed_says_why_and_one_that_may_waits() {
         ("ADMIN_TOKEN", "s3cret", "ADMIN_TOKEN has 6 characters"),
         ("REQUEST_TIMEOUT_MS", "10", "must be longer than a purchase"),
     ] {
-        let text = Instance::says(1, &["serve"], &with(name, value), says);
+        let text = Instance::says(1, &["serve"], &env_with(name, value), says);
         assert!(!text.contains("s3cret"), "a secret in the output: {text}");
     }
     Instance::says(2, &["serve"], &[], "--database-url");
     Instance::says(
         2,
         &["serve"],
-        &with("REDIS_TIMEOUT_MS", "soon"),
+        &env_with("REDIS_TIMEOUT_MS", "soon"),
         "milliseconds",
     );
 
@@ -275,7 +275,7 @@ async fn doctor_compares_the_time_zones_of_sessions_nodes_and_ids() {
     let offset = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), \
                   CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', @@global.time_zone))";
     let hours = stack.database.number(offset).await / 3600;
-    // The server's own zone, then one that is another for certain.
+    // First the server's own zone, then one that certainly is another.
     let doctor = |zone: &str, says: &str| {
         Instance::says(0, &["doctor", "--time-zone", zone], &stack.env(), says)
     };

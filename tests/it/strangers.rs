@@ -1,5 +1,5 @@
-//! A stranger changes nothing: each route that needs a session or the admin token, asked for another user's order, is asked
-//! by somebody else and by nobody. That nothing was changed is seen in the tables, and not only in the reply.
+//! A stranger changes nothing. Each route that needs a session or the admin token is called for what belongs to another user,
+//! once without a session and once with a stranger's. That nothing was changed is seen in the tables, and not only in the reply.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::support::api::{Answer, Call, call};
 use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack};
 
-/// What concerns the caller alone: a sign-out, and purchases.
+/// Routes that concern the caller alone: a sign-out, and purchases.
 const OWN: [&str; 3] = [
     "/user/logout",
     "/voucher-order/seckill",
@@ -38,7 +38,8 @@ async fn tables(stack: &Stack) -> Vec<(String, Option<i64>)> {
     sums.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-async fn changed(stack: &Stack, before: &[(String, Option<i64>)]) -> Vec<String> {
+/// The names of the tables whose rows are not what they were before.
+async fn changed_tables(stack: &Stack, before: &[(String, Option<i64>)]) -> Vec<String> {
     let differ = tables(stack)
         .await
         .into_iter()
@@ -101,7 +102,7 @@ async fn a_stranger_changes_nothing() {
         let what = format!("{method} {route}");
         let names_an_order = route.contains("{orderId}");
         let is_admins = operation["security"][0]["x-admin-token"].is_array();
-        // What was cancelled before is counted by now.
+        // The return of an earlier order's stock would change tables, too.
         eventually("no stock is on its way back", async || {
             stack
                 .database
@@ -112,40 +113,40 @@ async fn a_stranger_changes_nothing() {
         .await;
         let before = tables(&stack).await;
         let assert_unchanged = async |answer: &Answer| {
-            let changed = changed(&stack, &before).await;
+            let changed = changed_tables(&stack, &before).await;
             assert!(
                 changed.is_empty(),
                 "{what}: a stranger changed {changed:?}: {answer:?}"
             );
         };
 
-        let of_nobody = request().send().await;
-        assert_unchanged(&of_nobody).await;
+        let anonymous_answer = request().send().await;
+        assert_unchanged(&anonymous_answer).await;
         assert_eq!(
-            of_nobody.status,
+            anonymous_answer.status,
             if is_admins { 403 } else { 401 },
-            "{what}: {of_nobody:?}"
+            "{what}: {anonymous_answer:?}"
         );
-        let of_stranger = request().token(&stranger.token).send().await;
-        assert_unchanged(&of_stranger).await;
+        let stranger_answer = request().token(&stranger.token).send().await;
+        assert_unchanged(&stranger_answer).await;
         if is_admins {
-            of_stranger.refused(403, "FORBIDDEN");
+            stranger_answer.refused(403, "FORBIDDEN");
             let guessed = request().header("x-admin-token", "another-admin-token");
             let guessed = guessed.token(&stranger.token).send().await;
             assert_unchanged(&guessed).await;
             guessed.refused(403, "FORBIDDEN");
         } else if names_an_order {
-            of_stranger.refused(200, "ORDER_NOT_FOUND");
+            stranger_answer.refused(200, "ORDER_NOT_FOUND");
         }
 
-        // The same request, of somebody who may, is done.
+        // The same request is done for somebody who may make it.
         let rightful = if is_admins {
             request().admin()
         } else {
             request().token(&owner.token)
         };
         rightful.send().await.data();
-        let was_done = !changed(&stack, &before).await.is_empty();
+        let was_done = !changed_tables(&stack, &before).await.is_empty();
         assert_eq!(was_done, method != "GET", "{what}");
         route_count += 1;
     }

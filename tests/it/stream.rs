@@ -21,7 +21,7 @@ fn entry(user: i64, sale: i64, id: i64) -> [(&'static str, i64); 3] {
 }
 
 #[tokio::test]
-async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_one_id_one_counts() {
+async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_the_same_id_one_counts() {
     let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(2, "stream").await;
     let users = stack.users(2).await;
@@ -60,8 +60,8 @@ async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_one_id_on
         (Some(1), vec![users[0].id])
     );
 
-    // An entry is delivered again where its acknowledgement was lost. And two nodes may give out one id: of both entries one
-    // becomes the order, and neither buyer hears before that there is none.
+    // An entry is delivered again if its acknowledgement was lost. And two nodes may give out the same id: one of both entries
+    // becomes the order, and neither buyer is told before that there is no order.
     let mut redis = stack.redis.conn().await;
     let sale = stack.publish(5, "stream").await;
     let mut add = async |user: i64, sale: i64, id: i64| {
@@ -78,11 +78,11 @@ async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_one_id_on
     add(7, sale, ID).await;
     stack.stream_drained().await;
     while_sale_is_locked(&stack, sale, async {
-        // So that what follows is one batch: the consumer is busy with this one.
+        // The consumer is busy with this entry, so that those that follow are one batch.
         add(8, sale, ID + 1).await;
         add(7, sale, ID).await;
         add(9, sale, ID + 2).await;
-        // Of this order there are two.
+        // The same order again.
         add(9, sale, ID + 2).await;
     })
     .await;
@@ -123,7 +123,7 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     let users = stack.users(3).await;
     let mut redis = stack.redis.conn().await;
     let first = stack.buy_committed(&users[0], sale).await;
-    // Redis loses a claim: the database does not.
+    // Redis loses the claim; the database still has the order.
     let _: () = redis
         .srem(stack.keys.claims(sale), users[0].id)
         .await
@@ -148,10 +148,10 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     stack.buy_committed(&users[1], sale).await;
     let late = stack.buy(&users[2], sale).await;
     if late.status == 202 {
-        let late = late.bought();
+        let late_order = late.bought();
         stack.stream_drained().await;
         stack
-            .look_up(&users[2], late)
+            .look_up(&users[2], late_order)
             .await
             .refused(200, "SOLD_OUT");
         // That showed the counter to be wrong: it is rebuilt.
@@ -193,7 +193,7 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     let claims = vec![users[0].id, users[2].id];
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(8), claims));
     assert_eq!(stack.dead_letters().await - dead, 3);
-    // With all its fields, as nobody else has them any more.
+    // A dead letter has all fields of its entry, which are nowhere else any more.
     let letters =
         query::<Vec<redis::Value>>(&mut redis, "XRANGE", &["stream.orders.dead", "-", "+"]);
     let letters = format!("{:?}", letters.await);
@@ -205,8 +205,8 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     stack.buy_committed(&users[1], sale).await;
     assert_eq!(stack.tables(sale).await, (3, 7));
 
-    // The counter of the ids was lost, and begun anew by a node that does not begin it at random: what the buyer is told is
-    // an order that another user has. It ends as a refusal, and the buyer may buy again.
+    // The counter of the ids was lost, and a node that does not begin it at random began it anew: the buyer is told the id of an
+    // order that another user has. The purchase ends as a refusal, and the buyer may buy again.
     let other_sale = stack.publish(1, "row-lock").await;
     let sale = stack.publish(2, "stream").await;
     let id = stack.buy(&users[0], other_sale).await.bought();
@@ -238,10 +238,10 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     );
 }
 
-/// The row under its id says nothing of an entry that is another buyer's.
+/// The row under an entry's id decides nothing if it is another buyer's.
 #[tokio::test]
 async fn an_entry_with_the_id_of_another_buyers_order_is_counted_as_pending() {
-    // It stays with the consumer that has it.
+    // The entry stays with the consumer that has it.
     let stack = Stack::start(1, &["--stream-min-idle-ms", "600000"]).await;
     let users = stack.users(2).await;
     let other_sale = stack.publish(1, "row-lock").await;
@@ -311,7 +311,7 @@ async fn a_counter_that_is_missing_or_no_number_is_rebuilt_with_the_entries_in_f
     stack.stream_drained().await;
     assert_eq!(stack.tables(sale).await, (4, 0));
 
-    // One that Redis would not count down: the call admits nobody, and the sale is counted.
+    // A counter that Redis would not count down: the call admits nobody, and the sale is counted.
     let sale = stack.publish(4, "stream").await;
     let _: () = redis.set(stack.keys.stock(sale), "1e3").await.unwrap();
     stack.buy_committed(&users[0], sale).await;
@@ -352,7 +352,7 @@ async fn a_sale_is_counted_again_when_an_order_is_committed_whose_entry_was_lost
     stack.counted(sale, 1).await;
 }
 
-/// One call admits what arrived during the call before.
+/// One call of the script admits all purchases that arrived during the call before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_of_one_user_for_several_sales_are_pending_when_one_call_admits_them() {
     let stack = Stack::start(1, &[]).await;

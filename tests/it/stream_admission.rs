@@ -1,5 +1,5 @@
-//! Admission on the stream while calls of its script are on their way: what is told of a purchase that may still be admitted,
-//! and of one that was never sent.
+//! Admission on the stream while calls of its script are on their way: what the buyer is told if the purchase may still be
+//! admitted, and if it was never sent.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::api::{Answer, get};
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
-/// The script in calls of it.
+/// The hash by which calls name the script.
 fn sha1_of(script: &str) -> &'static str {
     let text = [include_str!("../../lua/stream_mark.lua"), script].concat();
     Script::new(&text).get_hash().to_owned().leak()
@@ -25,15 +25,15 @@ pub fn unknown_order(answer: &Answer) -> i64 {
     id.parse().expect("a number")
 }
 
-/// The first call is held on its way and its connection is closed; a second one is answered with a refusal or a failure, whose
-/// cause then goes; and the first arrives.
+/// The first call is held on its way, and its connection is closed. The second call is answered with a refusal or a failure,
+/// whose cause is then removed. Only now the first call arrives.
 #[tokio::test]
-async fn a_purchase_that_may_still_be_admitted_is_not_told_a_refusal() {
+async fn a_purchase_that_may_still_be_admitted_is_not_answered_with_a_refusal() {
     let stack = Stack::patient_behind_proxies(&[]).await;
     let users = stack.users(3).await;
     let mut redis = stack.redis.conn().await;
     let sale = stack.publish(5, "stream").await;
-    // Then the session is in memory.
+    // So that the instance has the session in memory.
     let me = get(stack.url(), "/user/me").token(&users[2].token);
     me.send().await.data();
     let counter = stack.keys.stock(sale);
@@ -46,7 +46,7 @@ async fn a_purchase_that_may_still_be_admitted_is_not_told_a_refusal() {
         match refusal {
             "sold out" => refuse.set(&counter, 0),
             "claimed" => refuse.sadd(&claims, user.id),
-            // Redis says of all later calls that it has done nothing.
+            // Redis refuses all later calls, and has done nothing.
             _ => refuse
                 .cmd("CONFIG")
                 .arg(&["SET", "min-replicas-to-write", "1"]),
@@ -67,7 +67,7 @@ async fn a_purchase_that_may_still_be_admitted_is_not_told_a_refusal() {
     }
     holder.rollback().await.unwrap();
     stack.stream_drained().await;
-    // A busy machine lets the held call pass too late.
+    // On a busy machine the held call may arrive too late.
     for (user, id) in users.iter().zip(ids) {
         let answer = stack.decided(user, id).await;
         if answer.body["success"] == false {
@@ -85,7 +85,7 @@ async fn a_purchase_that_was_never_sent_is_refused_within_its_limit_and_none_is_
     let stack = Stack::behind_proxies(&["--database-timeout-ms", "2000"]).await;
     let users = stack.users(300).await;
     let sale = stack.publish(1000, "stream").await;
-    // Then sessions and ids are in memory.
+    // So that the instance has sessions and ids in memory.
     let earlier_sale = stack.publish(1, "stream").await;
     stack.buy_committed(&users[0], earlier_sale).await;
     let signed_in = users.iter().map(|user| {
@@ -97,7 +97,7 @@ async fn a_purchase_that_was_never_sent_is_refused_within_its_limit_and_none_is_
     }
     let ends = "end_time = NOW() + INTERVAL 4 SECOND";
     stack.database.set_sale(sale, ends).await;
-    // What the instance has read of the sale is its new end then.
+    // After this time the instance has read the sale's new end.
     tokio::time::sleep(FRESH_FOR).await;
     let admit = sha1_of(include_str!("../../lua/stream_admit.lua"));
     stack.proxies.redis.set(Mode::HoldRequests(admit));
@@ -113,7 +113,7 @@ async fn a_purchase_that_was_never_sent_is_refused_within_its_limit_and_none_is_
             _ => drop(answer.refused(503, "UNAVAILABLE")),
         }
     }
-    // One that came first, and those of a call or two after it; on a busy machine the sale may have ended before.
+    // The purchase that came first, and those of a call or two after it. On a busy machine the sale may have ended before.
     assert!(unknown < 150, "{unknown} were on their way");
     eventually("the sale has ended", async || {
         stack.database.of_sale(sale, "NOW() >= end_time").await == 1
@@ -125,7 +125,7 @@ async fn a_purchase_that_was_never_sent_is_refused_within_its_limit_and_none_is_
     assert_eq!(stack.orders(sale).await, 0);
 }
 
-/// It was sent while the sale was on.
+/// The purchase was sent while the sale was on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_purchase_that_reaches_redis_after_the_sales_end_is_not_admitted() {
     let stack = Stack::patient_behind_proxies(&[]).await;
@@ -133,7 +133,7 @@ async fn a_purchase_that_reaches_redis_after_the_sales_end_is_not_admitted() {
     stack.counted(sale, 5).await;
     let ends = "end_time = NOW() + INTERVAL 2 SECOND";
     stack.database.set_sale(sale, ends).await;
-    is_not_admitted_after(&stack, sale, async || {
+    assert_not_admitted_after(&stack, sale, async || {
         eventually("the sale has ended", async || {
             stack.database.of_sale(sale, "NOW() >= end_time").await == 1
         })
@@ -142,22 +142,22 @@ async fn a_purchase_that_reaches_redis_after_the_sales_end_is_not_admitted() {
     .await;
 }
 
-/// It may have been told as missing by then.
+/// By then a look-up may have said that there is no such order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_purchase_that_reaches_redis_after_the_grace_of_its_id_is_not_admitted() {
     let stack = Stack::patient_behind_proxies(&["--stream-unsure-ms", "1000"]).await;
     let sale = stack.publish(5, "stream").await;
     stack.counted(sale, 5).await;
-    is_not_admitted_after(&stack, sale, async || {
+    assert_not_admitted_after(&stack, sale, async || {
         assert!(stack.proxies.redis.held() > 0, "it was never sent");
-        // An id has whole seconds, and its own is not over before the grace begins.
+        // An id has whole seconds, and the grace begins at the end of its second.
         tokio::time::sleep(Duration::from_secs(3)).await;
     })
     .await;
 }
 
-/// Keeps the call that is to admit a purchase on its way until this is over.
-async fn is_not_admitted_after(stack: &Stack, sale: i64, over: impl AsyncFnOnce()) {
+/// Holds the call that is to admit a purchase on its way until `wait` is over; asserts that it admits nothing.
+async fn assert_not_admitted_after(stack: &Stack, sale: i64, wait: impl AsyncFnOnce()) {
     let user = stack.users(1).await.remove(0);
     let admit = sha1_of(include_str!("../../lua/stream_admit.lua"));
     stack.proxies.redis.set(Mode::HoldRequests(admit));
@@ -166,7 +166,7 @@ async fn is_not_admitted_after(stack: &Stack, sale: i64, over: impl AsyncFnOnce(
         stack.proxies.redis.held() > 0 || buying.is_finished()
     })
     .await;
-    over().await;
+    wait().await;
     stack.proxies.redis.set(Mode::Forward);
     stack.proxies.redis.pass_held().await;
     let answer = buying.await.unwrap();
@@ -175,8 +175,8 @@ async fn is_not_admitted_after(stack: &Stack, sale: i64, over: impl AsyncFnOnce(
     assert_eq!(stack.orders(sale).await, 0);
 }
 
-/// A count has read stock and orders, and its last call is held on its way; its connection is closed. The sale is counted again,
-/// and sold, before the held call arrives.
+/// A count has read stock and orders. Its last call is held on its way, and the connection is closed. The sale is counted again,
+/// and sells, before the held call arrives.
 #[tokio::test]
 async fn a_count_that_arrives_late_sets_nothing() {
     let stack = Stack::patient_behind_proxies(&[]).await;

@@ -4,7 +4,7 @@ use seckill_loadtest::chaos::redis_data::{self, RedisData};
 
 use crate::support::stack::Stack;
 
-/// All but the sessions, without which no buyer could go on.
+/// Deletes all keys but the sessions, without which no buyer could go on.
 const FORGET: &str = "
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if string.sub(key, 1, 6) ~= 'login:' then redis.call('DEL', key) end
@@ -42,9 +42,9 @@ async fn lose(stack: &mut Stack, what: &str) {
     commands.exec_async(&mut redis).await.unwrap();
 }
 
-/// Each of these orders ends as a row, or with a definite no, after which no row of it appears. And the whole sale is sold.
+/// Each of these orders ends as a row, or with a definite no, after which it never becomes a row. And the whole sale is sold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_redis_loses_each_pending_order_ends_and_a_no_stays_one() {
+async fn whatever_redis_loses_each_pending_order_is_decided_and_a_no_is_final() {
     let mut stack = Stack::start(2, &[]).await;
     let users = stack.users(26).await;
     for what in [

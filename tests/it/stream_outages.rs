@@ -9,11 +9,11 @@ use crate::resilience::while_sale_is_locked;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
-/// Six, which is more than are committed at once, one of them with more entries than are read at once. The stream of all sales
-/// is never empty here, and stranded stock is found all the same.
+/// Six sales are locked, more than are committed at once, and one of them has more entries than are read at once. The stream,
+/// which all sales share, is never empty here, and stranded stock is found all the same.
 #[tokio::test]
 async fn sales_whose_rows_are_locked_delay_no_other_sale() {
-    // What could not be committed does not wait until it would be taken from a consumer that keeps it.
+    // Entries that could not be committed must not wait until another consumer may claim them.
     let idle = ["--stream-min-idle-ms", "600000"];
     let stack = Stack::start(1, &[&["--stream-batch", "4"][..], &idle].concat()).await;
     let users = stack.users(60).await;
@@ -63,13 +63,13 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
 
 #[tokio::test]
 async fn an_instance_that_stops_while_a_row_is_locked_leaves_the_entries_to_another() {
-    // It waits for the row a few times as long as a statement may take.
+    // The instance waits for the row a few times as long as a statement may take.
     let mut stack = Stack::start(1, &["--database-timeout-ms", "1000"]).await;
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
     let holder = stack.lock_sale(sale).await;
     let pending = stack.pending_orders(&users, sale).await.len() as i64;
-    // Within the drain's deadline, or it fails.
+    // It ends within the drain's deadline, or `stop` fails.
     stack.instances.pop().unwrap().stop().await;
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
@@ -77,16 +77,16 @@ async fn an_instance_that_stops_while_a_row_is_locked_leaves_the_entries_to_anot
     assert_eq!(stack.orders(sale).await, pending);
 }
 
-/// What an opener leaves behind keeps nobody out: a name that Redis keeps for ten minutes, as its clock was stepped back, and
-/// that of one which closed the sale, and then found that the mark had changed. Nor does another sale with a key of another
-/// type, for which nobody asks.
+/// Nothing that an opener leaves behind keeps a sale closed: neither a name that Redis keeps for ten minutes because its clock
+/// was stepped back, nor the name of an opener that closed the sale and then found that the mark had changed. Nor does another
+/// sale, for which nobody asks and which has a key of another type.
 #[tokio::test]
 async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_end() {
     let stack = Stack::start(1, &[]).await;
     let users = stack.users(3).await;
     let mut redis = stack.redis.conn().await;
-    // A claim without an order, which its user's purchase asks to have counted: the count fails, as the sale's row is locked
-    // or the database refuses to list the sales, and nobody asks for it again.
+    // A user has a claim and no order, so the user's purchase asks for a count. The count fails, as the sale's row is locked or
+    // the database refuses to list the sales. It is made later, although nobody asks for it again.
     let sale = stack.publish(5, "stream").await;
     stack.buy_committed(&users[0], sale).await;
     let claims = stack.keys.claims(sale);
@@ -143,9 +143,9 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
 
     let sale = stack.publish(2, "stream").await;
     let open = stack.keys.open(sale);
-    let watch = redis.clone();
+    let second_client = redis.clone();
     let is_open = async |open: &str| {
-        let mark: Option<String> = watch.clone().get(open).await.unwrap();
+        let mark: Option<String> = second_client.clone().get(open).await.unwrap();
         mark.is_some_and(|mark| mark.contains(' '))
     };
     let _: () = redis.pset_ex(&open, "someone", 600_000).await.unwrap();
@@ -175,7 +175,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     .await;
     stack.buy(&users[1], sale).await.bought();
 
-    // A purchase would ask for it: a Java node's script needs its counter.
+    // The sound sale has to open without a purchase that asks for it, since a Java node's script needs its counter.
     let broken = stack.publish(2, "stream").await;
     let sound = stack.publish(2, "stream").await;
     let claims = stack.keys.claims(broken);
@@ -190,7 +190,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     eventually("the other one is open again", || is_open(&open)).await;
 }
 
-/// What somebody wrote into the keys of one sale is that sale's alone: a sound sale is sold by the same calls meanwhile. The
+/// What somebody wrote into the keys of one sale concerns no other: a sound sale is sold by the same calls meanwhile. The broken
 /// sale is named in the log, and counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_a_sale_that_hold_something_else_concern_no_other_sale_and_are_counted_anew() {
@@ -241,7 +241,7 @@ async fn keys_of_a_sale_that_hold_something_else_concern_no_other_sale_and_are_c
     }
 }
 
-/// The same of what is to be undone: a refused entry gives its unit back to a sale whose keys hold something else.
+/// The same for a refusal: the entry gives its unit back to a sale whose keys hold something else.
 #[tokio::test]
 async fn a_refusal_is_resolved_whatever_the_keys_of_its_sale_hold() {
     let stack = Stack::start(1, &[]).await;
@@ -270,7 +270,7 @@ async fn a_refusal_is_resolved_whatever_the_keys_of_its_sale_hold() {
     assert_eq!(stack.tables(sale).await, (2, 1));
 }
 
-/// How many requests the database gets for each read of the stream, until so many reads are done.
+/// The number of requests that the database gets per read of the stream, measured over this number of reads.
 async fn requests_per_read(stack: &Stack, reads: u64) -> f64 {
     let mut redis = stack.redis.conn().await;
     let mut count = async || calls_of(&mut redis, "xreadgroup").await.cast_unsigned();
@@ -286,7 +286,7 @@ async fn requests_per_read(stack: &Stack, reads: u64) -> f64 {
     requests as f64 / (last - first) as f64
 }
 
-/// What an instance could not decide as a row was locked, another one decided.
+/// An instance could not decide its entries because a row was locked, and another one decided them.
 #[tokio::test]
 async fn an_instance_whose_entries_another_one_decided_asks_the_database_no_more_than_before() {
     let limits = ["--database-timeout-ms", "1500"];
@@ -301,7 +301,7 @@ async fn an_instance_whose_entries_another_one_decided_asks_the_database_no_more
         instance
             .wait_for_line("a sale's entries are not decided")
             .await;
-        // The other one takes them over.
+        // As if another instance had taken the entries over: they are gone.
         let mut redis = stack.redis.conn().await;
         let mut take = redis::pipe();
         take.atomic()
@@ -317,7 +317,7 @@ async fn an_instance_whose_entries_another_one_decided_asks_the_database_no_more
     assert!(now < usual + 0.5, "{usual} before, {now} now");
 }
 
-/// Its consumer would keep from the others what it cannot commit.
+/// Otherwise its consumer would hold entries that it cannot commit and others could.
 #[tokio::test]
 async fn an_instance_reads_no_entries_while_its_database_is_away() {
     let stack = Stack::behind_proxies(&["--database-timeout-ms", "1000"]).await;
@@ -343,8 +343,8 @@ async fn an_instance_reads_no_entries_while_its_database_is_away() {
     assert_eq!(stack.tables(sale).await, (1, 4));
 }
 
-/// What was added to a sale that a Java node sells as well: its script sells by the counter, which is set where somebody asks
-/// for it.
+/// Stock is added to a sale that a Java node sells as well. The Java node's script sells by the counter, which is set when
+/// somebody asks for it.
 #[tokio::test]
 async fn a_count_that_was_asked_for_while_no_sale_could_be_looked_at_is_made_later() {
     let stack = Stack::behind_proxies(&[]).await;

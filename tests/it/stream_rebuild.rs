@@ -11,7 +11,7 @@ const LEFT: i64 = 10;
 /// The first buyer.
 const FIRST: i64 = 10_000_001;
 
-/// Inserts the orders of as many users by doubling what is there.
+/// Inserts [`ORDERS`] orders, each of another user, by doubling the rows that are there.
 async fn insert_orders(stack: &Stack, sale: i64) {
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id)";
     stack
@@ -61,7 +61,7 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
         ORDERS + 1 + 1,
         "every buyer has a claim, and there is the mark"
     );
-    // What follows reads what is in flight, and not the buyers: a claim that is lost does not come back by it.
+    // Later counts read only the entries in flight, and not all buyers: a claim that is lost does not come back by them.
     let _: () = redis.srem(&claims, FIRST).await.unwrap();
     stack.add_stock(big, 5).await;
     stack.counted(big, LEFT + 5 - 1).await;

@@ -10,14 +10,14 @@ use crate::support::api::get;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
-/// Units of a sale that are rows, and its stock beside them.
+/// The number of a sale's units that are rows, and its stock beside them.
 async fn rows_and_stock(stack: &Stack, sale: i64) -> (i64, i64) {
     let units = format!("SELECT COUNT(*) FROM tb_stock_unit WHERE voucher_id = {sale}");
     (stack.database.number(&units).await, stack.stock(sale).await)
 }
 
 #[tokio::test]
-async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_comes_back() {
+async fn unit_rows_and_returned_stock_are_left_to_sell_until_they_are_claimed() {
     let stack = Stack::start(1, &[]).await;
     let users = stack.users(5).await;
     let sale = stack.publish(2, "unit-rows").await;
@@ -29,7 +29,7 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     );
     let order = stack.buy(&users[0], sale).await.bought();
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 0));
-    // It may be remembered for a moment.
+    // The list may be remembered for a moment.
     eventually(
         "the list of the shop's vouchers shows what is left",
         async || {
@@ -48,7 +48,7 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     assert_eq!(stack.add_stock(sale, 1).await, 2);
     act(stack.url(), "cancel", &users[0], order).await.data();
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 2));
-    // Nothing of another sale is waited for.
+    // No lock of another sale is waited for.
     let locked_sale = stack.publish(1, "unit-rows").await;
     let mut locked = stack.database.pool.begin().await.unwrap();
     for table in ["tb_seckill_voucher", "tb_stock_unit"] {
@@ -68,7 +68,8 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     let sale = stack.publish(10_000, "unit-rows").await;
     assert_eq!(rows_and_stock(&stack, sale).await, (10_000, 0));
 
-    // A purchase that waits with the last unit is not the sale's end: if it is undone, the second buyer gets the unit.
+    // A purchase that has claimed the last unit and is not committed does not end the sale: if it is undone, the second buyer
+    // gets the unit.
     let sale = stack.publish(2, "unit-rows").await;
     stack.buy(&users[0], sale).await.bought();
     let claim = format!("DELETE FROM tb_stock_unit WHERE voucher_id = {sale}");
@@ -101,7 +102,7 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
         let mut sold = 0;
         for user in 1..=JAVA {
             let inserted = node.insert(user, sale.cast_signed(), user).await;
-            // It takes the stock first and we the order, so where both sell to one buyer, it may lose the deadlock.
+            // The Java node takes the stock first and we the order, so if both sell to one buyer, it may lose the deadlock.
             let has_lost = inserted.as_ref().is_err_and(is_deadlock);
             sold += i64::from(!has_lost && inserted.unwrap());
         }

@@ -1,5 +1,6 @@
-//! Clients that send slowly, too much, or what nobody reads: what they cost, and that a reply reaches its client whole, also
-//! one that is made before the request was read. Sent as bytes, to an instance itself and through the shipped nginx.
+//! Clients that send slowly, too much, or a body that nobody reads: what they cost, and that each reply reaches its client
+//! whole, even if it was made before the request was read. Requests are sent as bytes, to an instance itself and through the
+//! shipped nginx.
 
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -36,8 +37,8 @@ fn unfinished(path: &str, headers: &str, length: usize, sent: usize) -> String {
     )
 }
 
-/// How much larger the process is per connection, at most of some looks, while these bytes are sent on as many connections and
-/// nothing after them.
+/// By how much the process grows per connection, at the peak of some looks, while these bytes are sent on `connections`
+/// connections and nothing after them.
 async fn memory_per_connection(url: &str, connections: usize, bytes: &str) -> u64 {
     let memory = async || metric(url, "process_resident_memory_bytes").await;
     let before = memory().await;
@@ -46,7 +47,7 @@ async fn memory_per_connection(url: &str, connections: usize, bytes: &str) -> u6
     for mut client in clients {
         let bytes = bytes.to_owned();
         sending.spawn(async move {
-            // Refused in the middle, where it is too much.
+            // If it is too much, it is refused in the middle, and the write fails.
             client.write_all(bytes.as_bytes()).await.ok();
             client
         });
@@ -60,7 +61,8 @@ async fn memory_per_connection(url: &str, connections: usize, bytes: &str) -> u6
     (peak - before) / connections as u64
 }
 
-/// Of 10,000 connections, an instance that has 512 MiB. Half of it is what the process needs anyway when it is first at work.
+/// With this, an instance that has 512 MiB bears 10,000 connections. Half of it is what the process needs anyway when it is
+/// first at work.
 const MOST_PER_CONNECTION: u64 = 40 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,7 +97,8 @@ async fn unfinished_requests_without_a_session_take_little_memory() {
     assert!(peak < MOST_PER_CONNECTION, "{peak} bytes a connection");
 }
 
-/// What is larger than a route takes is refused, by the length that it says or once it is seen; admin writes may be larger.
+/// A request that is larger than its route takes is refused, by the length that it declares, or once too much has arrived. Admin
+/// writes may be larger.
 #[tokio::test]
 async fn heads_and_bodies_have_bounds_by_route() {
     let stack = Stack::start(1, &[]).await;
@@ -162,7 +165,7 @@ async fn a_body_that_does_not_arrive_holds_no_permit_and_not_for_long() {
     }
 }
 
-/// The whole reply of a request that is answered early, although its body goes on for long.
+/// The reply is read whole, although the client goes on to send a long body.
 #[tokio::test]
 async fn a_reply_before_the_body_was_read_reaches_its_client() {
     let stack = Stack::start(1, &[]).await;
@@ -228,8 +231,8 @@ async fn a_connection_is_used_again_after_a_short_body_that_nobody_read() {
     }
 }
 
-/// Requests with a body that are answered before it is read, with the status of the answer; to be sent by nobody who is signed
-/// in. The last is a photo, which the original front-end sends.
+/// Requests whose body is not read before the answer, with the statuses that it may have. They are sent without a session. The
+/// last is the upload of a photo by the original front-end.
 const EARLY: [(&str, &str, &[u16]); 8] = [
     ("POST", "/api/voucher-order/seckill/1", &[401]),
     ("POST", "/api/voucher-order/1/pay", &[401]),
@@ -241,7 +244,8 @@ const EARLY: [(&str, &str, &[u16]); 8] = [
     ("POST", "/api/upload/blog", &[404]),
 ];
 
-/// Sends each of `early` several times at once, from an address of its own, and asserts its answer, while others read.
+/// Sends each request of `early` several times at once, all from one address, and asserts its answer, while others read from
+/// another address.
 async fn assert_nobody_is_harmed(nginx: &Nginx, early: &[(&str, &str, &[u16])]) {
     let request = |method: &str, path: &str| {
         let length = if path.ends_with("/upload/blog") {
@@ -283,7 +287,7 @@ async fn replies_before_the_body_was_read_are_no_failures_to_nginx() {
     let nginx = Nginx::before([plain.as_str(); 2]).await;
     assert_nobody_is_harmed(&nginx, &EARLY).await;
 
-    // An upload to a Java node's place is taken by it.
+    // Beside a Java node an upload goes there, and is taken.
     let taken = async |body: axum::body::Bytes| body.len().to_string();
     let (java, _serving) = serve(axum::Router::new().fallback(taken)).await;
     let address = plain.trim_start_matches("http://").to_owned();
@@ -291,13 +295,13 @@ async fn replies_before_the_body_was_read_are_no_failures_to_nginx() {
     let nginx = Nginx::start("nginx-mixed.conf", &values).await;
     let ours = EARLY.map(|(method, path, status)| match path {
         "/api/upload/blog" => (method, path, &[200][..]),
-        // Where a purchase goes is up to nginx.
+        // nginx may send a purchase to either node, so a path is asked for that goes to ours.
         "/api/voucher-order/seckill/1" => (method, "/api/voucher-order/seckill/1/x", &[404][..]),
         _ => (method, path, status),
     });
     assert_nobody_is_harmed(&nginx, &ours).await;
 
-    // One that is refused for its address's rate.
+    // A purchase that is refused because of its address's rate.
     let nginx = Nginx::before([limited.as_str(); 2]).await;
     let path = "/api/voucher-order/seckill/1";
     eventually("the address is over its rate", async || {
@@ -310,7 +314,7 @@ async fn replies_before_the_body_was_read_are_no_failures_to_nginx() {
     .await;
     assert_nobody_is_harmed(&nginx, &[("POST", path, &[429, 401])]).await;
 
-    // And for load: the only permit is taken.
+    // A purchase that is refused because of load: the only permit is taken.
     let sale = stack.publish(5, "row-lock").await;
     let user = stack.users(1).await.remove(0);
     let row = stack.lock_sale(sale).await;

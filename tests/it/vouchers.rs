@@ -75,7 +75,7 @@ async fn a_sale_is_published_in_the_database_and_in_redis_or_in_neither() {
     stack.ready().await;
 
     let sale = stack.publish(7, "reentrant-lock").await;
-    // The stock counter has the stock, by which Java nodes admit, and the audit has what was issued.
+    // Java nodes admit by the stock counter, and the audit needs what was issued.
     assert_eq!(stack.counter(sale).await, Some(7));
     assert_eq!(stack.database.of_sale(sale, "issued").await, 7);
     // Local time in, UTC stored.
@@ -128,7 +128,7 @@ async fn outside_the_lab_no_unsafe_strategy_is_published_or_sold() {
     let empty = post(open, "/voucher").header("x-admin-token", "");
     let answer = empty.json(ordinary()).send().await;
     assert!(answer.refused(403, "FORBIDDEN").contains("ADMIN_TOKEN"));
-    // Nor does any other take what is nearly its token.
+    // An instance with a token takes nothing that is nearly its token.
     let longer = format!("{ADMIN_TOKEN}x");
     for token in ["", &ADMIN_TOKEN[..10], &longer, &ADMIN_TOKEN.to_uppercase()] {
         let call = post(stack.url(), "/voucher").header("x-admin-token", token);
@@ -140,7 +140,8 @@ async fn outside_the_lab_no_unsafe_strategy_is_published_or_sold() {
         let answer = publish(&stack, Stack::sale(5, strategy.name())).await;
         assert!(answer.refused(403, "LAB_ONLY").contains("--lab"));
     }
-    // Nor is one sold that an instance of the lab has published, or one that this version does not know.
+    // Nor is a sale sold that has an unsafe strategy, as an instance of the lab may publish it, or one that this version does
+    // not know.
     let user = &stack.users(1).await[0];
     for (strategy, status, code) in [("naive", 403, "LAB_ONLY"), ("later", 503, "UNAVAILABLE")] {
         let sale = stack.publish(5, "reentrant-lock").await;

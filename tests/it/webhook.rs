@@ -26,10 +26,10 @@ use crate::support::{PATIENCE, eventually};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const PHONE: &str = "13800000001";
-/// In the log's line of a code that the receiver did not get.
+/// Part of the log line for a code that could not be sent.
 const NOT_SENT: &str = "a sign-in code could not be sent";
 
-/// To post codes to this receiver.
+/// The arguments with which an instance posts codes to this receiver.
 pub fn arguments<'a>(url: &'a str, timeout_ms: &'a str) -> Vec<&'a str> {
     let timeout = ["--code-webhook-timeout-ms", timeout_ms];
     [
@@ -39,13 +39,13 @@ pub fn arguments<'a>(url: &'a str, timeout_ms: &'a str) -> Vec<&'a str> {
     .concat()
 }
 
-async fn ask(url: &str) -> Answer {
+async fn request_code(url: &str) -> Answer {
     api::post(url, &format!("/user/code?phone={PHONE}"))
         .send()
         .await
 }
 
-/// TLS before a receiver, until the handle is dropped; then the listener is still there, and answers nothing.
+/// A TLS proxy in front of a receiver, until the handle is dropped. After that the listener is still there, and answers nothing.
 async fn tls_before(
     receiver: SocketAddr,
     certificates: &Certificates,
@@ -87,24 +87,24 @@ async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
     let receiver = Receiver::start().await;
     let mut stack = Stack::start(1, &arguments(&receiver.url(), "20000")).await;
 
-    ask(stack.url()).await.data();
+    request_code(stack.url()).await.data();
     let (headers, body) = receiver.since(0).remove(0);
     assert_eq!(headers["content-type"], "application/json");
     let first = code_in(&body);
     let wanted = json!({ "phone": PHONE, "code": first, "validSeconds": 120 });
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), wanted);
 
-    // Refused: the earlier code stays valid, and no attempt counts for the phone, which may have five.
+    // Refused: the earlier code stays valid, and no attempt counts for the phone, which may be sent three codes.
     for _ in 0..6 {
         receiver.will_answer([400]);
-        ask(stack.url()).await.refused(503, "UNAVAILABLE");
+        request_code(stack.url()).await.refused(503, "UNAVAILABLE");
     }
     assert_eq!(receiver.count(), 7, "what is refused is not posted again");
     login(&stack, PHONE, &first).await.data();
 
     // Not sent: posted again, as the same message.
     receiver.will_answer([503, 429]);
-    ask(stack.url()).await.data();
+    request_code(stack.url()).await.data();
     let attempts = receiver.since(7);
     assert_eq!(attempts.len(), 3);
     for (headers, body) in &attempts {
@@ -123,7 +123,7 @@ async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
         .await;
     receiver.will_answer([0]);
     let hasty = &stack.instances[1].url;
-    let refused = ask(hasty).await;
+    let refused = request_code(hasty).await;
     refused.refused(503, "UNAVAILABLE");
     let [(_, body)] = &receiver.since(10)[..] else {
         panic!("posted again")
@@ -160,7 +160,7 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
         asking.spawn(call.send());
     }
     eventually("64 are being posted", async || receiver.count() == 64).await;
-    ask(stack.url()).await.refused(503, "UNAVAILABLE");
+    request_code(stack.url()).await.refused(503, "UNAVAILABLE");
     assert_eq!(receiver.count(), 64);
 
     // All clients hang up; then the receiver answers.
@@ -172,16 +172,16 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
         keys.len() == 64
     })
     .await;
-    ask(stack.url()).await.data();
+    request_code(stack.url()).await.data();
 }
 
 #[tokio::test]
-async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_is_told_as_503() {
+async fn the_receivers_status_says_that_a_code_is_sent_and_without_a_receiver_the_answer_is_503() {
     let port = free_port().unwrap();
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     let url = format!("http://127.0.0.1:{port}");
     let mut stack = Stack::start(1, &arguments(&url, "20000")).await;
-    // The receiver is slow with the rest of its reply: that it has taken the code is known by then.
+    // The receiver is slow with the rest of its reply. By its status it is known already that it has taken the code.
     let slow_answer = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = [0; 4096];
@@ -192,15 +192,15 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
             .unwrap();
         stream
     };
-    let (answer, stream) = tokio::join!(ask(stack.url()), slow_answer);
+    let (answer, stream) = tokio::join!(request_code(stack.url()), slow_answer);
     answer.data();
     drop((listener, stream));
     stack.add_instance(&arguments(&url, "1500")).await;
-    ask(&stack.instances[1].url)
+    request_code(&stack.instances[1].url)
         .await
         .refused(503, "UNAVAILABLE");
 
-    // The one in deploy, which checks the signature and the time.
+    // The receiver in `deploy/`, which checks the signature and the time.
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/code_receiver.py");
     let mut python = tokio::process::Command::new("python3");
     python
@@ -216,7 +216,7 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
         TcpStream::connect(("127.0.0.1", port)).await.is_ok()
     })
     .await;
-    ask(stack.url()).await.data();
+    request_code(stack.url()).await.data();
     let line = tokio::time::timeout(PATIENCE, lines.next_line())
         .await
         .expect("a line in time");
@@ -225,7 +225,7 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
         .strip_prefix("To 13800000001: your code is ")
         .expect("the message");
     login(&stack, PHONE, code).await.data();
-    // Another secret: the request is not believed.
+    // A request without a signature is not believed.
     let forged = api::post(&url, "/").json(json!({}));
     assert_eq!(forged.raw().await.0, 401);
 }
@@ -261,14 +261,14 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
         instance.lines_with(NOT_SENT)
     };
 
-    ask(&first_url).await.data();
+    request_code(&first_url).await.data();
     let [(_, body)] = &receiver.since(0)[..] else {
         panic!("one request")
     };
     login(&stack, PHONE, &code_in(body)).await.data();
 
     // Signed by another authority: one sentence that says so, and nothing is posted.
-    ask(&second_url).await.refused(503, "UNAVAILABLE");
+    request_code(&second_url).await.refused(503, "UNAVAILABLE");
     assert_eq!(receiver.count(), 1);
     let [warning] = &warnings(&stack.instances[1]).await[..] else {
         panic!("one line")
@@ -278,7 +278,7 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     // No answer to the handshake: nothing was sent.
     tls.abort();
     assert!(tls.await.unwrap_err().is_cancelled());
-    ask(&first_url).await.refused(503, "UNAVAILABLE");
+    request_code(&first_url).await.refused(503, "UNAVAILABLE");
     let [warning] = &warnings(&stack.instances[0]).await[..] else {
         panic!("one line")
     };

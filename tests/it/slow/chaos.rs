@@ -9,8 +9,8 @@ use testkit::replicated_database::Replication;
 
 use crate::database_failover::is_mariadb;
 
-/// Runs so many rounds. Each has the next of the faults that `./dev chaos --list` shows, in a fixed order (`draw_order` of the
-/// chaos runs), and perhaps others, drawn at random.
+/// Runs this number of rounds. Each has the next fault of those that `./dev chaos --list` shows, in a fixed order (`draw_order`
+/// of the chaos runs), and perhaps others, drawn at random.
 async fn rounds(rounds: u32, redis: RedisLayout, database: Replication) {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_seckill"));
     let mut options = ChaosOptions {
@@ -38,8 +38,7 @@ async fn rounds(rounds: u32, redis: RedisLayout, database: Replication) {
     );
 }
 
-/// So many rounds that they have a payment whose reply is lost, late copies of what was sent to either server, and clocks that
-/// are wrong.
+/// Enough rounds for a payment whose reply is lost, late copies of what was sent to either server, and clocks that are wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_oversold_lost_or_stranded_under_faults() {
     rounds(30, RedisLayout::Single, Replication::None).await;
@@ -47,14 +46,14 @@ async fn nothing_is_oversold_lost_or_stranded_under_faults() {
 
 /// A Redis master dies, the database's primary dies, a slot moves, and the primary changes places with its replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_when_a_redis_cluster_and_a_replicated_database_fail_over() {
+async fn nothing_is_oversold_when_a_redis_cluster_and_a_replicated_database_fail_over() {
     if is_mariadb() {
         rounds(10, RedisLayout::Cluster, Replication::SemiSynchronous).await;
     }
 }
 
-/// So many rounds that one has a master that is partitioned with its clients.
+/// Enough rounds for a master that is partitioned together with its clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_when_sentinel_replaces_a_redis_master() {
+async fn nothing_is_oversold_when_sentinel_replaces_a_redis_master() {
     rounds(7, RedisLayout::Sentinel, Replication::None).await;
 }

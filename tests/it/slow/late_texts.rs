@@ -1,4 +1,4 @@
-//! A text that commits a purchase and arrives when its deadline is over.
+//! A text that commits a purchase, and arrives after its deadline.
 
 use seckill::error::Error;
 use seckill::order::store::decide::Probe;
@@ -8,11 +8,11 @@ use crate::decided::{Scene, place};
 use crate::resilience::TAKES_STOCK;
 use crate::support::eventually;
 
-/// The instance is killed before it decides, and its text arrives after somebody was told that there is no such order.
+/// The instance is killed before it decides, and its text arrives after a look-up has said that there is no such order.
 #[tokio::test]
 async fn a_text_that_arrives_after_its_deadline_makes_no_order() {
     let scene = Scene::new().await;
-    // Two seconds before its deadline, twelve before a look-up is certain.
+    // Two seconds are left until its deadline, and twelve until a look-up is certain.
     let order = scene.order(1, 19);
     scene.proxy.set(Mode::HoldRequests(TAKES_STOCK));
     let store = scene.store.clone();

@@ -31,7 +31,8 @@ async fn a_sale_that_is_freed_does_not_wait_for_those_that_are_still_locked() {
         .await;
     }
     holder_of_freed.rollback().await.unwrap();
-    // Within seconds, however many wait: [`crate::support::PATIENCE`] is shorter than their attempts, one after the other.
+    // Within seconds, however many sales are locked: attempts at all of them, one after the other, would take longer than
+    // [`crate::support::PATIENCE`].
     stack.decided(&users[0], orders[SALES - 1]).await.data();
     stack.buy_eventually(&users[1], *freed).await;
     for sale in locked {

@@ -1,5 +1,5 @@
 //! A sale of 100 on a mixed pair: our instance and a Java node whose consumer commits, drops, crashes and acknowledges
-//! late. Every yes has a row, or a definite no in time, and what was given back is sold.
+//! late. Every buyer who was told yes gets a row, or a definite no in time, and returned stock is sold.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::java_node::{JavaNode, Reply};
 use crate::support::stack::{SignedIn, Stack};
 use testkit::wait::eventually;
 
-/// Within this time after a yes its buyer can know the outcome (10 s, or more on a busy machine), and after the first wave
-/// everything is sold.
+/// The longest time from a yes until its buyer can know the outcome (10 s, or more on a busy machine), and from the first wave
+/// until everything is sold.
 const DEFINITE: Duration = Duration::from_secs(30);
 const STOCK: i64 = 100;
 /// Stock that is added in the middle.
@@ -36,7 +36,7 @@ async fn every_yes_of_a_mixed_pair_has_a_row_or_a_definite_no() {
 
 async fn one_sale(stack: &Stack, users: &[SignedIn], seed: u64) {
     let mut java = JavaNode::join(stack).await;
-    // One of two was published by the Java node.
+    // The Java node publishes the sales with an even seed.
     let sale = if seed.is_multiple_of(2) {
         java.publish(STOCK).await
     } else {
@@ -99,7 +99,7 @@ async fn first_wave(stack: &Stack, java: &JavaNode, users: &[SignedIn], sale: i6
     join_all(purchases).await;
 }
 
-/// The order that the answer names: also one that had been made before is a yes.
+/// The order that the answer names: a new one, or one that had been made before.
 async fn buy_at_ours(stack: &Stack, user: &SignedIn, sale: i64) -> Option<i64> {
     let answer = stack.buy(user, sale).await;
     if answer.status == 202 {
@@ -124,7 +124,7 @@ async fn buy_at_java(java: &JavaNode, user: &SignedIn, sale: i64) -> Option<i64>
     }
 }
 
-/// Waits for an order's row, or for a definite no; until then nothing definite is said.
+/// Waits for an order's row, or for a definite no. Until then no answer may be definite.
 async fn outcome(stack: &Stack, user: &SignedIn, order: Option<i64>) {
     let Some(order) = order else { return };
     let since = Instant::now();
@@ -134,12 +134,12 @@ async fn outcome(stack: &Stack, user: &SignedIn, order: Option<i64>) {
         match (answer.status, code) {
             (200, code) => {
                 assert!(code.is_empty() || REFUSALS.contains(&code), "{answer:?}");
-                // A refusal is a row of voucher 0.
+                // The row of a refusal is no order.
                 let has_row = stack.database.has_order(order, user.id).await;
                 assert_eq!(has_row, code.is_empty(), "{answer:?}");
                 return;
             }
-            // Unavailable: what a Java node has just added is known within a second.
+            // Unavailable, as an entry that a Java node has just added is known only within a second.
             (202, "PENDING") | (503, "UNAVAILABLE") => {}
             _ => panic!("a yes became {answer:?}"),
         }
@@ -161,18 +161,18 @@ async fn consume(java: JavaNode, stop: CancellationToken, seed: u64) {
             new = true;
             continue;
         };
-        let deed = random.random_range(0..20);
-        if deed == 5 {
-            // It stands still, and then goes on as if nothing had been.
+        let fate = random.random_range(0..20);
+        if fate == 5 {
+            // It stands still, and then goes on as if nothing had happened.
             let pause = Duration::from_millis(random.random_range(100..7000));
             tokio::time::sleep(pause).await;
         }
-        // Otherwise it drops the entry, or crashes before it does anything.
-        if deed > 3 {
+        // From 0 to 2 it drops the entry, and at 3 it crashes before it does anything.
+        if fate > 3 {
             java.commit(&delivered).await;
         }
-        if deed == 3 || deed == 4 {
-            // It is started again, at once or after long.
+        if fate == 3 || fate == 4 {
+            // It has crashed, and is started again, at once or after a long time.
             let down = Duration::from_millis([0, 500, 8000][random.random_range(0..3)]);
             stop.run_until_cancelled(tokio::time::sleep(down)).await;
             new = false;

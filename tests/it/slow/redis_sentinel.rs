@@ -13,7 +13,7 @@ use crate::support::instance::Instance;
 use crate::support::stack::{SignedIn, Stack, buy, buy_eventually, sign_in};
 use secrecy::ExposeSecret;
 
-/// Every strategy that keeps something in Redis, and those that only remember sessions there.
+/// Strategies that keep something in Redis, and some for which only the sessions are there.
 const STRATEGIES: [&str; 5] = [
     "setnx-lock",
     "reentrant-lock",
@@ -30,7 +30,7 @@ pub async fn buy_by_every_strategy(base: &str, user: &SignedIn) {
             .json(Stack::sale(1, strategy));
         let sale = sale.send().await.data().as_i64().expect("a voucher id");
         let mut bought = None;
-        // On the stream, once its stock is counted.
+        // A sale on the stream opens once its stock is counted.
         eventually("the sale is open", async || {
             let answer = buy(base, user, sale).await;
             bought = (answer.status != 503).then(|| answer.bought());
@@ -118,7 +118,7 @@ async fn every_feature_works_through_sentinel_and_after_a_failover() {
         .await
         .expect("a DEL");
     assert_eq!(deleted, 1);
-    // It would be used for minutes otherwise.
+    // Otherwise the instance would use the session for minutes.
     eventually("the new master reports ended sessions", async || {
         get(base, "/user/me").token(&user.token).send().await.status == 401
     })

@@ -1,5 +1,5 @@
-//! A rolling restart under load, behind a real nginx and a real HAProxy with the shipped configurations, restarts
-//! nothing that a client notices. `./dev chaos rolling` does it with more instances, longer and at half of what they can do.
+//! A rolling restart under load, behind a real nginx and a real HAProxy with the shipped configurations: no client notices
+//! it. `./dev chaos rolling` runs longer, with more instances, and at half of their capacity.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ async fn a_rolling_restart_fails_no_purchase() {
         rate: Some(60.0),
         buyers: 3_000,
         program: env!("CARGO_BIN_EXE_seckill").into(),
-        // A busy machine notices late, and its database may stand still for seconds.
+        // On a busy machine the balancers notice a drain late, and the database may stand still for seconds.
         environment: vec![
             ("DRAIN_GRACE_MS", "1000"),
             ("DATABASE_TIMEOUT_MS", "10000"),

@@ -1,6 +1,6 @@
 //! The protocol of the stream as a model that is explored by random walks: two instances, a Java node's consumer, failovers,
-//! losses, orders that are cancelled. What docs/STREAM.md promises holds on every walk, and on some walk no more where any of
-//! its rules is left out. Such walks then drive the scripts in a real Redis, which must do what the model does.
+//! losses, orders that are cancelled. What docs/STREAM.md promises holds on every walk. If any of its rules is left out, a
+//! promise is broken on some walk. Such walks also drive the scripts in a real Redis, which must do what the model does.
 
 mod redis;
 mod rules;
@@ -18,7 +18,7 @@ use written::WrittenWalk;
 
 const STEPS: usize = 300;
 
-/// What is broken on a walk.
+/// The first promise that is broken on a walk without this rule. `""` leaves no rule out.
 fn walk(seed: u64, without: &'static str) -> Option<String> {
     let mut world = World::new(seed, without);
     for _ in 0..STEPS {
@@ -37,7 +37,7 @@ fn the_promises_hold_on_every_walk() {
 }
 
 #[test]
-fn without_any_of_its_rules_a_promise_is_broken() {
+fn if_any_one_rule_is_left_out_a_promise_is_broken() {
     for (rule, first) in [
         ("a mark names its master", 220),
         ("the stream keeps where we joined", 823),
@@ -56,7 +56,7 @@ fn without_any_of_its_rules_a_promise_is_broken() {
         ("a row is locked while its count may run", 445),
         ("an admission ends before its order's grace", 16_652),
     ] {
-        // The first such walk; another where the model is changed.
+        // `first` is the first walk on which the promise is broken. If the model is changed it may be a later one.
         let broken = (first..first + 50_000).find_map(|seed| Some((seed, walk(seed, rule)?)));
         println!("without {rule:?}: {broken:?}");
         let Some((seed, _)) = broken else {
@@ -66,10 +66,11 @@ fn without_any_of_its_rules_a_promise_is_broken() {
     }
 }
 
-/// What the scripts are to do on a walk, of one server. An even one begins beside a Java node.
+/// The calls of a walk on one server, which the scripts are to repeat. A walk with an even number begins beside a Java node.
 fn recorded(walk: u64) -> Vec<Recorded> {
     let mut world = World::new(walk, "");
-    (world.one_server, world.recorded) = (true, Some(Vec::new()));
+    world.one_server = true;
+    world.recorded = Some(Vec::new());
     if walk.is_multiple_of(2) {
         world.begin_beside_java();
     }
@@ -92,7 +93,7 @@ async fn the_scripts_do_what_the_model_does() {
 }
 
 #[tokio::test]
-async fn without_any_of_its_rules_a_script_differs_from_the_model_on_a_walk_that_is_replayed() {
+async fn a_script_without_one_of_its_rules_differs_from_the_model_on_a_walk_that_is_replayed() {
     let server = RedisServer::start().await;
     let mut unseen = Vec::new();
     for rule in RULES {
@@ -100,7 +101,7 @@ async fn without_any_of_its_rules_a_script_differs_from_the_model_on_a_walk_that
         if scripts.difference(&recorded(rule.walk)).await.is_some() {
             continue;
         }
-        // Where the model is changed, others than before.
+        // After a change of the model the rule may make a difference on another walk.
         let mut differing_walk = None;
         for walk in 1..100 {
             if differing_walk.is_none() && scripts.difference(&recorded(walk)).await.is_some() {

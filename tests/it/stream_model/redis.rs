@@ -1,4 +1,4 @@
-//! What the scripts do to Redis, without Redis: one sale, its stream, its hash.
+//! The model of Redis and of what the scripts do to it: one sale, its stream, and the hash of pending orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,13 +28,15 @@ pub struct Stream {
     pub last: Entry,
     /// The group `g1`: what was delivered last, and what is pending since when.
     pub group: Option<(Entry, BTreeMap<Entry, u32>)>,
-    /// The group `seckill`.
+    /// Where the group `seckill` stands: the entry after which we joined.
     pub joined: Option<Entry>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
+    /// The sale is open under this mark.
     Under(Mark),
+    /// The sale is closed, and the opener with this name is about to open it.
     By(u32),
 }
 
@@ -46,7 +48,7 @@ pub struct Redis {
     pub mark: Option<Mark>,
     pub hash: BTreeMap<User, Vec<(Id, Entry)>>,
     pub counter: Option<i32>,
-    /// Of users; and the mark, or the name of who writes them.
+    /// The users who have a claim; and the mark under which the claims are complete, or the name of the opener that writes them.
     pub claims: Option<(BTreeSet<User>, Option<Open>)>,
     pub open: Option<Open>,
     pub refused: BTreeSet<Id>,
@@ -95,12 +97,12 @@ pub enum Op {
     Lose(Key),
     /// A Java node creates the group, for all that is in the stream.
     Join,
-    /// It admits a buyer, whose entry gets this number.
+    /// A Java node admits a buyer, whose entry gets this number.
     Add(Entry, Order),
     /// Somebody deletes an entry.
     Delete(Entry),
     Save,
-    /// Another server has these data, which were saved.
+    /// Another server takes over, with these data, which were saved.
     Replace(Box<Redis>),
 }
 
@@ -114,7 +116,7 @@ pub struct Count {
     pub undecided: Vec<(Entry, Order)>,
     pub active: Vec<User>,
     pub void_claims: Vec<User>,
-    /// It was on its way for longer than it may be.
+    /// Whether the call was on its way for longer than it may be.
     pub late: bool,
 }
 
@@ -256,7 +258,10 @@ impl Redis {
             }
             Op::Lose(key) => {
                 match key {
-                    Key::Hash => (self.hash, self.mark) = (BTreeMap::new(), None),
+                    Key::Hash => {
+                        self.hash = BTreeMap::new();
+                        self.mark = None;
+                    }
                     Key::Stream => self.stream = None,
                     Key::Claims => self.claims = None,
                     Key::Counter => self.counter = None,
@@ -310,17 +315,17 @@ impl Redis {
             .unwrap_or_default()
     }
 
-    /// Entries after `after`; and those that were pending before we joined.
-    fn unresolved(&self, after: Entry, first: bool) -> Vec<(Entry, Order)> {
+    /// Entries after `after`. If `with_earlier`, also those up to it that are pending: they were pending before we joined.
+    fn unresolved(&self, after: Entry, with_earlier: bool) -> Vec<(Entry, Order)> {
         let Some(stream) = &self.stream else {
             return Vec::new();
         };
-        let before = self.pending();
+        let pending = self.pending();
         stream
             .entries
             .iter()
-            .filter(|&(entry, _)| *entry > after || first && before.contains_key(entry))
-            .map(|(e, o)| (*e, *o))
+            .filter(|&(entry, _)| *entry > after || with_earlier && pending.contains_key(entry))
+            .map(|(entry, order)| (*entry, *order))
             .collect()
     }
 
@@ -400,7 +405,7 @@ impl Redis {
         if *counter < 1 {
             return "sold out";
         }
-        // At worst, ids of entries that were lost come again: clocks step back.
+        // The worst case: as the clock stepped back, the ids of entries that were lost come again.
         stream.last += 1;
         stream.entries.insert(stream.last, order);
         claims.insert(order.user);
@@ -437,7 +442,8 @@ impl Redis {
             claims.remove(&order.user);
         }
         if outcome == Outcome::SoldOut {
-            (self.open, self.counter) = (None, Some(0));
+            self.open = None;
+            self.counter = Some(0);
         } else if self.open == Some(Open::Under(mark)) {
             *self.counter.get_or_insert(0) += 1;
         }
@@ -471,7 +477,7 @@ impl Redis {
         }
         let newer = self.unresolved(*last, false);
         self.take_in(&newer);
-        let waits: Vec<User> = undecided
+        let waiting_users: Vec<User> = undecided
             .iter()
             .filter(|(entry, order)| {
                 let pending_orders = self.hash.get(&order.user);
@@ -481,10 +487,11 @@ impl Redis {
             .map(|(_, order)| order.user)
             .collect();
         let (claims, tag) = self.claims.get_or_insert_default();
-        claims.extend(waits.iter().chain(active));
-        claims.retain(|user| !void_claims.contains(user) || waits.contains(user));
+        claims.extend(waiting_users.iter().chain(active));
+        claims.retain(|user| !void_claims.contains(user) || waiting_users.contains(user));
         *tag = Some(Open::Under(mark));
-        (self.counter, self.open) = (Some(stock - waits.len() as i32), *tag);
+        self.counter = Some(stock - waiting_users.len() as i32);
+        self.open = Some(Open::Under(mark));
         true
     }
 }

@@ -1,13 +1,14 @@
-//! The rules of the scripts, and a walk that is replayed on which each makes a difference.
+//! The rules of the scripts, and for each of them a walk that is replayed and on which it makes a difference.
 
 /// A rule of a script, left out.
 #[derive(Debug)]
 pub struct Omission {
     pub walk: u64,
-    /// `mark` is the head of all.
+    /// `mark` is the head of all scripts.
     pub script: &'static str,
-    /// What the script says there.
+    /// The rule in the script's words.
     pub rule: &'static str,
+    /// What stands there if the rule is left out.
     pub instead: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! The scripts, in a real Redis: does what was recorded of the model, and compares replies and keys after every call.
+//! The scripts in a real Redis: makes the calls that were recorded of the model, and compares the reply and the keys after each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ const SCRIPTS: [(&str, &str); 4] = [
     ("open", include_str!("../../../lua/stream_open.lua")),
 ];
 
-/// Clock, replication id and the ids of entries are the model's, so that it knows what Redis calls them.
+/// Gives the scripts the clock, the replication id and the ids of entries of the model, so that both have the same.
 const OF_THE_MODEL: &str = "
 local server = redis
 local redis = setmetatable({}, {__index = server})
@@ -76,7 +76,7 @@ fn refusal_key(refused: Id) -> String {
     format!("seckill:refused:{}", id_text(refused))
 }
 
-/// An entry as Redis tells it.
+/// An entry as it is in a reply of Redis.
 fn entry_reply(&(entry, order): &(Entry, Order)) -> Vec<String> {
     let entry = entry_text(entry);
     let user = user_text(order.user);
@@ -86,12 +86,12 @@ fn entry_reply(&(entry, order): &(Entry, Order)) -> Vec<String> {
         .into()
 }
 
-/// Until when a call may run.
+/// The time until which a call may run, as an argument of it.
 fn until(late: bool) -> &'static str {
     if late { "0" } else { "9000000000000000" }
 }
 
-/// A script with its keys and arguments, or a command.
+/// The call of a script with its keys and arguments, or a command: its words between `|`.
 fn call(op: &Op) -> String {
     match op {
         Op::Look => format!("look|2|{STREAM}|tidy|"),
@@ -180,7 +180,7 @@ fn call(op: &Op) -> String {
             let id = id_text(order.id);
             format!("XADD|stream.orders|{entry}|userId|{user}|voucherId|7|id|{id}")
         }
-        // The server's part is done before.
+        // `difference` has done this on the server before.
         Op::Save | Op::Replace(_) => "PING".to_owned(),
     }
 }
@@ -194,7 +194,7 @@ fn texts(reply: &Value) -> Vec<String> {
     }
 }
 
-/// What the model says of a reply, too.
+/// That part of a reply of Redis which the model has, too.
 fn reply_of_redis(op: &Op, reply: RedisResult<Value>) -> Vec<String> {
     let mut all = match (op, reply) {
         (
@@ -212,11 +212,12 @@ fn reply_of_redis(op: &Op, reply: RedisResult<Value>) -> Vec<String> {
     };
     match op {
         Op::Look | Op::LookUser(_) => all.truncate(1),
-        // Behind the mark: the clock, how many users have pending orders, and what of one is pending.
+        // After the mark come the clock, the number of users with pending orders, and the pending orders of one user. The model
+        // has none of these.
         Op::Page(_) => drop(all.drain(1..4)),
         Op::Admit { .. } => {
             all.remove(0);
-            // Some name the order that has the claim.
+            // Some answers also name the order that has the claim.
             let claimed = all
                 .iter_mut()
                 .filter(|answer| answer.starts_with("claimed"));
@@ -247,10 +248,10 @@ fn reply_of_model(reply: &Reply) -> Vec<String> {
     }
 }
 
-/// What a key holds, and what a call returned: by its name, as text.
+/// The reply to a call, and what each key holds, by name, as text.
 type State = BTreeMap<&'static str, String>;
 
-/// The reply to a call, and what the keys hold then, as the model has it.
+/// The reply to a call, and what the keys hold after it, in the model.
 fn expected(Recorded { reply, after, .. }: &Recorded) -> State {
     let mut hash: BTreeMap<String, String> = after
         .mark
@@ -303,13 +304,13 @@ fn expected(Recorded { reply, after, .. }: &Recorded) -> State {
     state
 }
 
-/// Values of another type are none.
+/// `None` for an error, and for a value of another type.
 fn value<T: FromRedisValue>(reply: &RedisResult<Value>) -> Option<T> {
     let value = reply.as_ref().ok()?.clone();
     from_redis_value(value).ok()
 }
 
-/// The same, as Redis has it: the reply to the call, then those to [`read_state`].
+/// The same in Redis, from its replies: first the one to the call, then those to [`read_state`].
 fn found(op: &Op, replies: &mut impl Iterator<Item = RedisResult<Value>>) -> State {
     let [
         called,
@@ -349,7 +350,7 @@ fn found(op: &Op, replies: &mut impl Iterator<Item = RedisResult<Value>>) -> Sta
         .into_iter()
         .map(|group| (group.name, group.last_delivered_id))
         .collect();
-    // None where the group is gone.
+    // Empty if the group is gone.
     let pending = value::<StreamPendingCountReply>(&pending).unwrap_or_default();
     let pending: Vec<String> = pending.ids.into_iter().map(|entry| entry.id).collect();
     let entries = entries.as_ref().map(texts).unwrap_or_default();
@@ -363,7 +364,7 @@ fn found(op: &Op, replies: &mut impl Iterator<Item = RedisResult<Value>>) -> Sta
 }
 
 fn read_state(read: &mut Pipeline) {
-    // The model says when an opener's name expires.
+    // An opener's name must not expire by itself: in the model that is a step.
     read.pexpire("seckill:open:7", 10_000).ignore();
     read.hgetall("stream.orders.pending")
         .get("seckill:stock:7")
@@ -375,7 +376,7 @@ fn read_state(read: &mut Pipeline) {
         .xrange_all(stream);
 }
 
-/// What is not the same, of each what Redis has, and what the model.
+/// Whatever differs: what Redis has, and what the model has.
 fn differences(found: &State, expected: &State) -> String {
     let names: BTreeSet<_> = found.keys().chain(expected.keys()).collect();
     let mut differences = String::new();
@@ -391,7 +392,7 @@ fn differences(found: &State, expected: &State) -> String {
 
 pub struct Scripts {
     redis: MultiplexedConnection,
-    /// By name.
+    /// By the name of the script.
     hashes: BTreeMap<&'static str, String>,
     saved: Vec<(String, Vec<u8>)>,
 }
@@ -399,7 +400,7 @@ pub struct Scripts {
 impl Scripts {
     pub async fn load(mut redis: MultiplexedConnection, without: Option<&Omission>) -> Scripts {
         let mut hashes = BTreeMap::new();
-        let all = |name: &str, text: &str| match without {
+        let text_without_rule = |name: &str, text: &str| match without {
             Some(omission) if omission.script == name => {
                 assert_eq!(
                     text.matches(omission.rule).count(),
@@ -412,10 +413,10 @@ impl Scripts {
             }
             _ => text.to_owned(),
         };
-        let head = all("mark", include_str!("../../../lua/stream_mark.lua"));
+        let head = text_without_rule("mark", include_str!("../../../lua/stream_mark.lua"));
         for (name, text) in SCRIPTS {
             let mut load = redis::cmd("SCRIPT");
-            let text = [OF_THE_MODEL, &head, &all(name, text)].concat();
+            let text = [OF_THE_MODEL, &head, &text_without_rule(name, text)].concat();
             load.arg("LOAD").arg(text);
             hashes.insert(name, load.query_async(&mut redis).await.unwrap());
         }
@@ -493,7 +494,7 @@ impl Scripts {
         }
     }
 
-    /// On another server.
+    /// As another server would have it: with what was saved, and nothing else.
     async fn restore(&mut self) {
         let mut restore = redis::pipe();
         restore.cmd("FLUSHALL");

@@ -5,15 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::redis::{Count, Entry, Id, Key, Mark, Op, Open, Order, Outcome, Redis, Reply, User};
 
 const USERS: usize = 3;
-/// Seconds: when an entry may be claimed, until when a COMMIT may arrive, an admission be run; how long nothing is said.
+
+// All times are in seconds.
+
+/// How long an entry is pending before another consumer may claim it.
 const IDLE: u32 = 10;
+/// How long after it asked for an entry an instance may still commit it.
 const COMMIT: u32 = 8;
+/// How long after it was sent an admission may be run.
 const ADMISSION: u32 = 3;
+/// How old an order and the mark must be before a look-up may say that the order does not exist.
 const UNSURE: u32 = 30;
-/// Until when the call that ends a count may be run.
+/// How long after it was sent the call that ends a count may be run.
 const OPENING: u32 = 1;
-/// How long a master that was replaced takes writes; how far its replica may be behind.
+/// How long a master that was replaced takes writes.
 const APART: u32 = 15;
+/// How far a replica may be behind when it is promoted.
 const BEHIND: u32 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +37,7 @@ struct Database {
     rows: BTreeMap<Id, (User, Row)>,
     /// The instance that holds the sale's row.
     locked_by: Option<usize>,
-    /// Users in the outbox.
+    /// Users of the orders in the outbox of returned stock.
     returns: BTreeSet<User>,
 }
 
@@ -54,9 +61,9 @@ impl Database {
 #[derive(Clone)]
 struct Admission {
     orders: Vec<Order>,
-    /// Until when its call may be run.
+    /// The time until which its call may be run.
     until: u32,
-    /// A call of it got no answer: it may have been run, or be on its way.
+    /// Whether a call of it got no answer: that call may have been run, or be on its way.
     in_doubt: bool,
 }
 
@@ -66,7 +73,7 @@ struct Attempt {
     order: Order,
     begun: u32,
     mark: Mark,
-    /// Not to be committed: a refusal with this reason.
+    /// If it is set, the order is not to be committed but refused, for this reason.
     refuse: Option<Outcome>,
     outcome: Option<Outcome>,
 }
@@ -81,7 +88,7 @@ struct Opener {
     closed: bool,
     claimed: bool,
     count: Option<(Count, BTreeSet<User>)>,
-    /// Its last call got no answer, and cannot run any more after this.
+    /// If it is set, the last call got no answer, and cannot run any more after this time.
     waits: Option<u32>,
 }
 
@@ -102,7 +109,7 @@ struct Instance {
     attempt: Option<Attempt>,
     opener: Option<Opener>,
     watch: Option<Watch>,
-    /// An order looked up without a row: under which mark, when.
+    /// An order that was looked up and has no row; the mark at that time, and the time.
     lookup: Option<(Order, Mark, u32)>,
 }
 
@@ -129,7 +136,8 @@ pub struct World {
     instances: [Instance; 2],
     /// A call of an admission that is on its way, and whose answer nobody waits for any more.
     stalled: Option<Admission>,
-    /// The call that ends a count, on its way, whose opener gets no answer; and that opener's instance.
+    /// The call that ends a count, which is on its way, and whose opener gets no answer; the time until which it may be run; and
+    /// the opener's instance.
     stalled_count: Option<(Count, u32, usize)>,
     /// How far the clock of the second instance is behind that of Redis.
     behind: u32,
@@ -138,16 +146,19 @@ pub struct World {
     sent: Vec<Order>,
     pending: BTreeSet<Order>,
     denied: BTreeSet<Order>,
-    /// Whether Redis ever lost data; and what may be lost, as it was sent before, or to a master that was replaced.
+    /// Whether Redis ever lost data.
     lossy: bool,
+    /// Orders that may be lost, because they were sent before Redis lost data, or to a master that was replaced.
     may_be_lost: BTreeSet<Order>,
     /// Whether a count was asked for.
     is_count_requested: bool,
-    /// Users with a claim and without an order, who ask for a count.
+    /// Users with a claim and without an order, for whom a count is asked for.
     claimed: BTreeSet<User>,
+    /// A bit for each action that this walk has.
     actions: u64,
+    /// The state of the random numbers.
     random: u64,
-    /// Nothing is promoted.
+    /// Whether no replica is ever promoted.
     pub one_server: bool,
     pub recorded: Option<Vec<Recorded>>,
     pub broken: Option<String>,
@@ -170,13 +181,13 @@ impl World {
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             ..World::default()
         };
-        // Each walk has some of the actions only, so that it goes far with these.
+        // Each walk has only some of the actions, so that it gets far with these.
         world.actions = (world.any(1 << 40) | world.any(1 << 40)) as u64 | 0b111_1111;
         world
     }
 
-    /// A Java node has sold before we came: an order that it acknowledged, one that its consumer has, one that nobody read. And
-    /// it goes on.
+    /// A Java node has sold before we came: one order that it acknowledged, one that its consumer has, and one that nobody read.
+    /// After we came it sells another one.
     pub fn begin_beside_java(&mut self) {
         self.call(0, Op::Join);
         let order = |number: u32| Order {
@@ -198,6 +209,7 @@ impl World {
         self.call(0, Op::Add(4, order(4)));
     }
 
+    /// A random number below this one.
     fn any(&mut self, below: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -205,6 +217,7 @@ impl World {
         (self.random >> 11) as usize % below
     }
 
+    /// Notes the first promise that is broken.
     fn fails(&mut self, what: String) {
         self.broken.get_or_insert(what);
     }
@@ -233,7 +246,9 @@ impl World {
         {
             return Reply::Failed;
         }
-        if let (Op::Admit { orders, .. }, true) = (&op, self.instances[instance].is_on_old_master) {
+        if self.instances[instance].is_on_old_master
+            && let Op::Admit { orders, .. } = &op
+        {
             self.lossy = true;
             self.may_be_lost.extend(orders);
         }
@@ -258,7 +273,7 @@ impl World {
         }
     }
 
-    /// What a client was told of its order; no row may follow.
+    /// A client is told that its order does not exist: no row of it may follow.
     fn denies(&mut self, order: Order) {
         if self.database.has_order(&order) {
             self.fails(format!("a no for {order:?}, which is there"));
@@ -279,11 +294,13 @@ impl World {
     /// One step of somebody.
     pub fn step(&mut self) {
         // What buys and sells comes more often than what fails.
-        let action = self
-            .any(60)
-            .checked_sub(24)
-            .map_or_else(|| self.any(24), |often| 1 + often % 9);
-        if self.actions & 1 << action == 0 {
+        let drawn = self.any(60);
+        let action = if drawn < 24 {
+            self.any(24)
+        } else {
+            1 + (drawn - 24) % 9
+        };
+        if self.actions & (1 << action) == 0 {
             return;
         }
         let instance = self.any(2);
@@ -305,7 +322,7 @@ impl World {
             15 => self.replica = (self.redis.clone(), self.now),
             16 => self.instances[instance].is_on_old_master = false,
             17 => {
-                // Nothing of it is on its way then.
+                // An instance is started again. No call of it is on its way then.
                 self.stalled_count
                     .take_if(|(.., opener_instance)| *opener_instance == instance);
                 self.instances[instance] = Instance {
@@ -314,13 +331,13 @@ impl World {
                 }
             }
             18 if self.any(3) == 0 => self.promotes(),
-            // To older data only where nobody was told yet that there is none of it.
+            // Redis goes back to older data only while nobody can have been told that an order in them does not exist.
             19 if self.any(4) == 0 && self.now < self.saved.1 + UNSURE => {
                 self.loses(self.saved.0 != self.redis);
-                self.call_all(Op::Replace(Box::new(self.saved.0.clone())));
+                self.call_master(Op::Replace(Box::new(self.saved.0.clone())));
             }
             20 => {
-                self.call_all(Op::Save);
+                self.call_master(Op::Save);
                 self.saved = (self.redis.clone(), self.now);
             }
             21 if self.any(4) == 0 => {
@@ -334,18 +351,19 @@ impl World {
                 ];
                 let key = keys[self.any(keys.len())];
                 self.loses(matches!(key, Key::Hash | Key::Stream | Key::Group));
-                self.call_all(Op::Lose(key));
+                self.call_master(Op::Lose(key));
             }
             // A row's lock is lost; an opener's name expires.
             22 if self.stalled_count.is_none() => self.database.locked_by = None,
             23 if matches!(self.redis.open, Some(Open::By(_))) => {
-                self.call_all(Op::Lose(Key::Open));
+                self.call_master(Op::Lose(Key::Open));
             }
             _ => {}
         }
         self.checks();
     }
 
+    /// If a fault loses data, all orders that were sent so far may be lost.
     fn loses(&mut self, data: bool) {
         if data {
             self.lossy = true;
@@ -353,8 +371,8 @@ impl World {
         }
     }
 
-    /// A fault of the master.
-    fn call_all(&mut self, op: Op) {
+    /// A fault of the current master, not of the old one, to which instance 0 may still be connected.
+    fn call_master(&mut self, op: Op) {
         let is_on_old_master = std::mem::take(&mut self.instances[0].is_on_old_master);
         self.call(0, op);
         self.instances[0].is_on_old_master = is_on_old_master;
@@ -560,7 +578,7 @@ impl World {
                     .iter()
                     .filter_map(|sender| sender.admission.as_ref());
                 if sending.any(|admission| admission.orders.contains(&order)) {
-                    // Nobody knows the id yet.
+                    // No buyer knows the id yet.
                     return;
                 }
                 let row = self.database.rows.get(&order.id).copied();
@@ -596,7 +614,7 @@ impl World {
                 } else {
                     mark.since
                 };
-                // By the clock of Redis when it was asked: what may be admitted later is younger.
+                // By the clock of Redis when it was asked: an order that may be admitted later is younger.
                 let is_unsure = looked_up_at < drawn.max(began) + UNSURE;
                 if !is_unsure && !self.database.has_order(&order) {
                     self.denies(order);
@@ -694,7 +712,7 @@ impl World {
         }
     }
 
-    /// Perhaps without having committed it.
+    /// The Java node may acknowledge an entry that it has not committed.
     fn java_acknowledges(&mut self) {
         if let Some((entry, ..)) = self.java.take()
             && !self.instances[0].is_on_old_master
@@ -710,7 +728,7 @@ impl World {
         }
         let old = self.redis.clone();
         self.loses(self.replica.0 != old);
-        self.call_all(Op::Replace(Box::new(self.replica.0.clone())));
+        self.call_master(Op::Replace(Box::new(self.replica.0.clone())));
         self.old_master = Some((old, self.now + APART));
         self.instances
             .iter_mut()
@@ -778,7 +796,7 @@ impl World {
                     true
                 }
             }
-            // Not where the row's lock is lost, too.
+            // The call is delayed only while the row's lock is held.
             (_, _, Some((count, _)))
                 if self.stalled_count.is_none()
                     && self.database.locked_by == Some(instance)
@@ -818,7 +836,7 @@ impl World {
         }
     }
 
-    /// What the sale is like while its row is locked.
+    /// Reads what is pending and what is in the database while the sale's row is locked, for the call that ends the count.
     fn counts(&mut self, instance: usize, opener: &mut Opener) -> bool {
         let Reply::Entries(mark, newer) = self.call(instance, Op::Page(Some(opener.last))) else {
             return false;
@@ -899,7 +917,7 @@ impl World {
         for second in 0..60 {
             self.now += 1;
             if second == 50 {
-                // Everybody tries to buy once more, and what their claims stand for is asked.
+                // Everybody tries to buy once more, so that a count of all their claims is asked for.
                 self.claimed = (0..USERS as User).collect();
             }
             for _ in 0..10 {
@@ -935,7 +953,7 @@ impl World {
             })
             .copied()
             .collect();
-        // One may be missing where an order came through a master that was replaced: the unique index knows it.
+        // A claim may be missing if its order came through a master that was replaced: the unique index refuses a second order.
         let claims = claims.map(|(users, _)| users).unwrap_or_default();
         let wrong = if open != mark.map(Open::Under) {
             format!("the sale is not open: {open:?}")

@@ -26,7 +26,7 @@ pub struct Answer {
     pub body: Value,
 }
 
-/// As the failures of the tests show it.
+/// For the messages of failed assertions.
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Answer {
@@ -63,7 +63,7 @@ impl Answer {
         assert!(members.values().all(|value| !value.is_null()), "{self:?}");
     }
 
-    /// Asserts that a voucher was bought, be the order committed or pending; returns its id.
+    /// Asserts that a voucher was bought, whether the order is committed or pending; returns the order's id.
     #[track_caller]
     pub fn bought(&self) -> i64 {
         let outcome = (self.status, self.body["code"].as_str());
@@ -79,7 +79,7 @@ impl Answer {
         id
     }
 
-    /// Asserts a failure with this status and code, and that it says when to try again; returns its text.
+    /// Asserts a failure with this status and code, which says when to try again if it is a 429 or 503; returns its text.
     #[track_caller]
     pub fn refused(&self, status: u16, code: &str) -> &str {
         assert_eq!(self.status, status, "{self:?}");
@@ -103,7 +103,7 @@ impl Answer {
         text
     }
 
-    /// Asserts that a look-up showed no order: there is none for this user, or it is not decided yet whose the row is.
+    /// Asserts that a look-up showed no order: this user has none under that id, or this is not certain yet.
     #[track_caller]
     pub fn shows_no_order(&self) {
         match self.status {
@@ -186,7 +186,7 @@ impl Call {
             headers,
             body,
         } = self.exchange().await;
-        // A picture, or what is compressed, is no text; no test looks at its bytes.
+        // A picture or a compressed body is no text; no test looks at its bytes.
         (status, headers, String::from_utf8_lossy(&body).into_owned())
     }
 
@@ -217,7 +217,7 @@ impl Call {
         answer.unwrap_or_else(|failure| panic!("{request}: no complete answer: {failure}"))
     }
 
-    /// The request for a failure's text.
+    /// The request, for the text of a failure.
     fn described(&self) -> String {
         let http::Call { method, path, .. } = &self.call;
         format!("{method} {}{path}", self.target)
@@ -234,7 +234,7 @@ pub async fn metric(base: &str, name: &str) -> u64 {
         .unwrap_or_else(|error| panic!("{name}{value}: {error}"))
 }
 
-/// Waits until the metric is this.
+/// Waits until the metric has this value.
 pub async fn metric_is(base: &str, name: &str, value: u64) {
     eventually(&format!("{name} is {value}"), async || {
         metric(base, name).await == value

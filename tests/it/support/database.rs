@@ -1,4 +1,4 @@
-//! A database of a test's own on the server of the test binary, with which it ends. Or one on a server of the test's own, for
+//! A database of a test's own. It is on the server that all tests of the binary share, or on a server of the test's own, for
 //! faults that concern a whole server.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct TestDatabase {
     name: String,
     /// For reading and changing rows without the service.
     pub pool: MySqlPool,
-    /// The server, where it has one of its own.
+    /// The server, if this database has one of its own.
     _own_server: Option<DatabaseServer>,
 }
 
@@ -54,8 +54,8 @@ impl TestDatabase {
         database
     }
 
-    /// As [`TestDatabase::migrated`], on a server of its own. [`TestDatabase::pool`] may do everything, also while the
-    /// server is read-only.
+    /// As [`TestDatabase::migrated`], on a server of its own. [`TestDatabase::pool`] is the administrator's, who may write even
+    /// while the server is read-only.
     pub async fn on_own_server() -> Self {
         let own_server = server(&[]).await.expect("start a database server");
         let server = own_server.url();
@@ -95,8 +95,8 @@ impl TestDatabase {
         host_and_path.split('/').next().unwrap_or(host_and_path)
     }
 
-    /// Its address through a proxy that listens on `address`, without TLS, which newer servers offer unasked: in it the
-    /// proxy would see no statement.
+    /// Its address through a proxy that listens on `address`. TLS, which newer servers offer unasked, is off, so that the proxy
+    /// sees the statements.
     pub fn url_through(&self, address: std::net::SocketAddr) -> String {
         let url =
             with_database(&self.server, &self.name).replace(self.server(), &address.to_string());
@@ -124,7 +124,7 @@ impl TestDatabase {
         .await;
     }
 
-    /// Whether a user has this order. A refusal of the stream, a row of voucher 0, is none.
+    /// Whether a user has this order. A refusal, whose voucher is its own id (formerly 0), is no order.
     pub async fn has_order(&self, id: i64, user: i64) -> bool {
         let row = format!("id = {id} AND user_id = {user} AND voucher_id NOT IN (0, id)");
         self.number(&format!(
@@ -134,7 +134,7 @@ impl TestDatabase {
             == 1
     }
 
-    /// Runs a statement in a transaction that stays open, and holds what it locks.
+    /// Runs a statement in a transaction that stays open, and so keeps its locks.
     pub async fn hold(&self, sql: &str) -> Transaction<'static, MySql> {
         let mut holder = self.pool.begin().await.expect("a transaction");
         holder
@@ -144,7 +144,8 @@ impl TestDatabase {
         holder
     }
 
-    /// As [`TestDatabase::number`], with rows that are not committed yet, on [a server that shows them](shows_uncommitted_rows).
+    /// As [`TestDatabase::number`], but also sees rows that are not committed yet, on [a server that shows
+    /// them](shows_uncommitted_rows).
     pub async fn uncommitted(&self, sql: &str) -> i64 {
         let mut connection = self.pool.acquire().await.expect("a connection");
         let level = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
@@ -164,8 +165,8 @@ impl TestDatabase {
             .count()
     }
 
-    /// Whether a foreign key on the voucher, which the test has made, keeps the refusal of an order out. MySQL 9.7.4 checks no key
-    /// whose index has a further column that is NULL, as that of the buyer is there.
+    /// Whether the foreign key on the voucher, which the test has created, rejects the refusal of an order. On MySQL 9.7.4 it does
+    /// not: no foreign key is checked if its index has a further column that is NULL, as `buyer` is in a refusal.
     pub async fn keeps_refusals_out(&self) -> bool {
         let refusing = sqlx::query(
             "INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id, status) \
@@ -175,12 +176,12 @@ impl TestDatabase {
         .await;
         self.run("DELETE FROM tb_voucher_order WHERE id = 4000000")
             .await;
-        // OceanBase says why.
+        // OceanBase fails the statement in spite of IGNORE.
         refusing.map_or(true, |done| done.rows_affected() == 0)
     }
 
-    /// Of what runs in it now. Not from information_schema.processlist: MariaDB keeps that in a temporary table, and crashed
-    /// once when it dropped one.
+    /// A column of the process list, for what runs in this database now. Not from information_schema.processlist: MariaDB keeps
+    /// that in a temporary table, and crashed once when it dropped one.
     async fn processes(&self, column: &str) -> Vec<String> {
         let all = sqlx::raw_sql("SHOW FULL PROCESSLIST")
             .fetch_all(&self.pool)
@@ -221,7 +222,7 @@ impl TestDatabase {
     async fn pool(url: &str) -> MySqlPool {
         let options = MySqlPoolOptions::new().max_connections(4);
         let options = options.acquire_timeout(Duration::from_secs(20));
-        // A table that somebody holds fails what changes it; by the server's default it would wait for a day.
+        // A statement that waits for a locked table fails after this time; by the server's default it would wait for a day.
         let options = options.after_connect(|connection, _| {
             Box::pin(async move {
                 let limit = format!("SET SESSION lock_wait_timeout = {}", PATIENCE.as_secs());
@@ -239,8 +240,8 @@ pub fn is_oceanbase() -> bool {
     Product::chosen().expect("a product") == Product::OceanBase
 }
 
-/// Whether READ UNCOMMITTED is what it says: OceanBase takes it for READ COMMITTED, and a test cannot see there how far a
-/// transaction is.
+/// Whether READ UNCOMMITTED shows rows that are not committed. OceanBase takes it for READ COMMITTED, so a test cannot see there
+/// how far a transaction is.
 pub fn shows_uncommitted_rows() -> bool {
     !is_oceanbase()
 }
@@ -258,9 +259,9 @@ pub async fn server(arguments: &[&str]) -> std::io::Result<DatabaseServer> {
     DatabaseServer::start_in(Arc::new(TemporaryFolder::new()?), settings).await
 }
 
-/// The server of all tests of this binary, started by the first that asks; it ends with the process.
+/// The server that all tests of this binary share. The first test that needs it starts it, and it ends with the process.
 async fn shared_server() -> &'static DatabaseServer {
-    // The error too, so that each test shows it at once.
+    // An error is kept, too, so that each test shows it at once.
     static SERVER: OnceCell<std::io::Result<DatabaseServer>> = OnceCell::const_new();
     // Many tests run at once, each with instances of its own.
     let arguments = &["--max-connections=3000", "--innodb-buffer-pool-size=256M"];

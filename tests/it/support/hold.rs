@@ -1,17 +1,18 @@
-//! A purchase that stands still inside the database until told, so that others meet it where their strategy breaks.
+//! Stops one purchase inside the database until it is released, so that others run at the very moment at which their strategy
+//! may break.
 
 use sqlx::mysql::MySql;
 use sqlx::pool::PoolConnection;
 
 use super::database::TestDatabase;
 
-/// A trigger at which the first row to come waits for a named lock; rows that come meanwhile pass.
+/// A trigger that makes the first row wait for a named lock. Rows that come while it waits pass.
 pub struct Hold {
     gate: PoolConnection<MySql>,
 }
 
 impl Hold {
-    /// At this event, such as `AFTER INSERT ON tb_voucher_order`, for rows that fulfil a condition on `NEW`.
+    /// Creates the trigger at this event, such as `AFTER INSERT ON tb_voucher_order`, for rows that fulfil a condition on `NEW`.
     pub async fn first(database: &TestDatabase, event: &str, condition: &str) -> Self {
         let [first, gate] = ["first", "gate"].map(|name| format!("CONCAT(DATABASE(), '.{name}')"));
         let mut connection = database.pool.acquire().await.unwrap();
@@ -31,7 +32,7 @@ impl Hold {
         Self { gate: connection }
     }
 
-    /// Lets the row go on, and later ones without a stop.
+    /// Lets the row go on. Later rows do not wait.
     pub async fn release(mut self) {
         sqlx::query("DO RELEASE_LOCK(CONCAT(DATABASE(), '.gate'))")
             .execute(&mut *self.gate)

@@ -10,7 +10,7 @@ use testkit::wait::until;
 
 use super::PATIENCE;
 
-/// With the sign-in codes, and each time that a server was not available.
+/// The log also has what is written at debug level: the sign-in codes, and each time that a server was not available.
 const LOG: &str = "info,seckill::user::code=debug,seckill::error=debug";
 
 const BINARY: &str = env!("CARGO_BIN_EXE_seckill");
@@ -29,7 +29,7 @@ impl Instance {
     pub async fn start(args: &[String], env: &[(&str, String)]) -> Self {
         let mut instance = Self::launch(args, env);
         let line = instance.wait_for_line("serving").await;
-        // As text, or as JSON.
+        // The line is text or JSON.
         let address = line
             .split("127.0.0.1:")
             .nth(1)
@@ -41,7 +41,7 @@ impl Instance {
 
     /// As [`Instance::start`], without waiting: it has no address yet.
     pub fn launch(args: &[String], env: &[(&str, String)]) -> Self {
-        let mut command = Self::clean(BINARY, &["serve", "--bind", "127.0.0.1:0"]);
+        let mut command = Self::clean_command(BINARY, &["serve", "--bind", "127.0.0.1:0"]);
         command
             .args(args)
             .envs(env.iter().map(|(name, value)| (name, value)));
@@ -69,10 +69,11 @@ impl Instance {
         }
     }
 
-    fn clean(program: &str, args: &[&str]) -> Command {
+    /// A command with an environment that is empty but for a few variables.
+    fn clean_command(program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(args).env_clear().env("RUST_LOG", LOG);
-        // A fault that somebody has planted to see the tests find it (CONTRIBUTING.md).
+        // A fault that somebody has planted to see whether the tests find it (CONTRIBUTING.md).
         if let Some(fault) = std::env::var_os("PLANTED") {
             command.env("PLANTED", fault);
         }
@@ -80,9 +81,10 @@ impl Instance {
         command
     }
 
-    /// Runs a command that ends by itself; returns its exit code, 124 if it had to be ended, and what it says.
+    /// Runs a subcommand until it ends by itself; returns its exit code and its output. If it takes more than two minutes it is
+    /// ended, and the code is 124.
     pub fn run(args: &[&str], env: &[(&str, String)]) -> (Option<i32>, String) {
-        let mut command = Self::clean("timeout", &[&["120", BINARY][..], args].concat());
+        let mut command = Self::clean_command("timeout", &[&["120", BINARY][..], args].concat());
         command.envs(env.iter().map(|(name, value)| (name, value)));
         let Output {
             status,
@@ -93,7 +95,7 @@ impl Instance {
         (status.code(), text.concat())
     }
 
-    /// As [`Instance::run`], of one that must end with this code and say this; returns all that it says.
+    /// As [`Instance::run`], and asserts the exit code and that the output contains `says`; returns the output.
     pub fn says(code: i32, args: &[&str], env: &[(&str, String)], says: &str) -> String {
         let (found, text) = Self::run(args, env);
         assert_eq!(found, Some(code), "{args:?}: {text}");
@@ -101,7 +103,7 @@ impl Instance {
         text
     }
 
-    /// The first line of the log that contains `text`, waiting for it.
+    /// Waits for a line of the log that contains `text`; returns the first.
     pub async fn wait_for_line(&self, text: &str) -> String {
         until(PATIENCE, async || !self.lines_with(text).is_empty()).await;
         let line = self.lines_with(text).into_iter().next();
@@ -137,7 +139,7 @@ impl Instance {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("a signal");
     }
 
-    /// The same, and waits until it has ended.
+    /// Asks it to end, and waits until it has ended.
     pub async fn stop(&mut self) {
         self.terminate();
         self.ended().await;

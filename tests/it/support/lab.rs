@@ -18,7 +18,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Serves on a free port, on a thread as the program has it.
+    /// Serves on a free port, on a thread of its own, as in the program.
     pub async fn start(stack: &Stack, kill_command: Option<String>) -> Self {
         let nodes = stack.urls();
         let nodes = nodes.iter().map(|url| url.parse().expect("an address"));

@@ -15,7 +15,7 @@ pub mod nginx;
 pub mod receiver;
 pub mod stack;
 
-/// Enough on a busy machine, and for whatever a service does by itself.
+/// How long a test waits for what a service does by itself; enough on a busy machine, too.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Waits until the condition holds; panics after [`PATIENCE`], naming `what`.
@@ -23,8 +23,8 @@ pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     testkit::wait::eventually(what, PATIENCE, condition).await;
 }
 
-/// Waits until nothing listens there any more. That is not so as soon as a listener is dropped: a child process that another
-/// test starts has a copy of it until it runs its program.
+/// Waits until nothing listens at this address any more. Dropping a listener does not end it at once: a child process that
+/// another test starts has a copy of it until it runs its program.
 pub async fn until_refused(address: &str) {
     eventually("the port refuses", async || {
         TcpStream::connect(address).await.is_err()
@@ -38,7 +38,7 @@ pub fn read(file: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Gives a Redis user with the password `secret` these rights, too.
+/// Adds these rights to those of a Redis user, who has the password `secret`; creates the user if there is none.
 pub async fn acl(server: &RedisServer, user: &str, rights: &str) {
     let words = format!("SETUSER {user} on >secret {rights}");
     let words: Vec<&str> = words.split_whitespace().collect();

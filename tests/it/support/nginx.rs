@@ -23,12 +23,12 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it with `deploy/nginx.conf` before two instances, at these addresses, and no lab.
+    /// Starts it with `deploy/nginx.conf` in front of two instances at these addresses, without a lab.
     pub async fn before(instances: [&str; 2]) -> Self {
         Self::with_lab(instances, "127.0.0.1:1").await
     }
 
-    /// Starts it with `deploy/nginx.conf` before two instances and the lab, at these addresses.
+    /// Starts it with `deploy/nginx.conf` in front of two instances and the lab at these addresses.
     pub async fn with_lab(instances: [&str; 2], lab: &str) -> Self {
         let [first, second, lab] = [instances[0], instances[1], lab]
             .map(|url| url.trim_start_matches("http://").to_owned());
@@ -36,7 +36,7 @@ impl Nginx {
         Self::start("nginx.conf", &values).await
     }
 
-    /// Starts it with `deploy/<file>`, the placeholders `${NAME}` replaced by these values, on a free port.
+    /// Starts it with `deploy/<file>` on a free port; replaces the placeholders `${NAME}` by these values.
     pub async fn start(file: &str, values: &[(&str, String)]) -> Self {
         let port = free_port().expect("a free port");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -76,7 +76,7 @@ impl Nginx {
         nginx
     }
 
-    /// What it has logged, or the end of that.
+    /// The end of its log.
     pub fn log_end(&self) -> String {
         self.process.log_end()
     }
@@ -86,7 +86,7 @@ impl Nginx {
     }
 
     /// Sends `request` from the address `from`, which must be on this machine, and reads the reply up to the end of the
-    /// connection. A body that is no JSON is a text.
+    /// connection. A body that is not JSON becomes a JSON string.
     pub async fn send_from(&self, from: &str, request: &str) -> Answer {
         let from: IpAddr = from.parse().expect("an address");
         let socket = TcpSocket::new_v4().expect("a socket");

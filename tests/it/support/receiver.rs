@@ -1,4 +1,4 @@
-//! An HTTP server that keeps what is posted to it: of sign-in codes, or of spans.
+//! An HTTP server that keeps what is posted to it: sign-in codes, or spans.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,7 +12,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-/// It answers with the given statuses in turn, then with 204; 0 is an answer that waits until [`Receiver::answer`] is called.
+/// It answers with the given statuses in turn, and then with 204. The status 0 stands for a 204 that waits until
+/// [`Receiver::answer`] is called.
 pub struct Receiver {
     /// Where it listens.
     pub address: SocketAddr,
@@ -22,7 +23,7 @@ pub struct Receiver {
     _serving: AbortOnDropHandle<()>,
 }
 
-/// Serves it on a port that no other server gets afterwards, until the handle is dropped.
+/// Serves the router until the handle is dropped, on a port that this process gives to no other server afterwards.
 pub async fn serve(router: Router) -> (SocketAddr, AbortOnDropHandle<()>) {
     let port = free_port().unwrap();
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
@@ -80,7 +81,7 @@ impl Receiver {
         self.since(0).len()
     }
 
-    /// What it got since `from`.
+    /// What it got, without the first `from` requests.
     pub fn since(&self, from: usize) -> Vec<(HeaderMap, Bytes)> {
         self.got.lock().unwrap_or_else(PoisonError::into_inner)[from..].to_vec()
     }

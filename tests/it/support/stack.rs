@@ -1,5 +1,5 @@
 //! A stack of a test's own: a database, a redis-server, proxies before both, and instances of the service. It owns all of
-//! them, so that none ends before what still uses it.
+//! them, so that each server outlives what uses it.
 
 use std::time::Duration;
 
@@ -19,11 +19,12 @@ use testkit::proxy::Proxy;
 use testkit::raw::command;
 use testkit::redis_server::{RedisServer, Role};
 
-/// No test waits for half a minute until an order is said not to exist; but an entry that a Java node adds may be unknown for a
-/// second.
+/// Instead of half a minute, the default, which is too long for a test. It must be longer than the second for which the entry of
+/// a Java node may be unknown.
 const UNSURE_SECONDS: u64 = 3;
 
-/// Time limits that no busy machine exceeds, nor a row that is held for longer than usual. A test of the limits sets its own.
+/// Time limits so long that neither a busy machine nor a row that is locked for long exceeds them. A test of a limit sets its
+/// own.
 pub const PATIENT: [(&str, &str); 4] = [
     ("DATABASE_TIMEOUT_MS", "12000"),
     ("REDIS_TIMEOUT_MS", "4000"),
@@ -34,7 +35,7 @@ pub const PATIENT: [(&str, &str); 4] = [
 /// The fields are in the order in which they must be dropped: users before what they use.
 pub struct Stack {
     pub instances: Vec<Instance>,
-    /// What the instances of [`Stack::behind_proxies`] reach their servers through.
+    /// The instances of [`Stack::behind_proxies`] reach their servers through these.
     pub proxies: Proxies,
     pub redis: RedisServer,
     pub database: TestDatabase,
@@ -71,7 +72,7 @@ impl Stack {
         Self::start_with(database, redis, KeyStyle::Default, count, args).await
     }
 
-    /// `count` instances with these arguments, in the key style `cluster`, on a redis-server that is a cluster by itself: it
+    /// `count` instances with these arguments, in the key style `cluster`, on a cluster of one redis-server, which
     /// refuses every script and every command whose keys are in two slots.
     pub async fn in_cluster_style(count: usize, args: &[&str]) -> Self {
         let redis = RedisServer::start_as(Role::ClusterNode(60_000)).await;
@@ -119,8 +120,8 @@ impl Stack {
         stack
     }
 
-    /// One instance with these arguments, which reaches its database and its Redis through the stack's proxies; with the usual
-    /// time limits, for tests of outages.
+    /// One instance with these arguments and the default time limits, for tests of outages. It reaches its database and its
+    /// Redis through the stack's proxies.
     pub async fn behind_proxies(args: &[&str]) -> Self {
         let mut stack = Stack::start(0, &[]).await;
         stack.add_proxied(args, false).await;
@@ -169,7 +170,7 @@ impl Stack {
             ("REDIS_URL", self.redis_url()),
             ("ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
             ("STREAM_UNSURE_MS", (UNSURE_SECONDS * 1000).to_string()),
-            // A test of the limits comes from elsewhere, by a header.
+            // Requests of this machine are not limited. A test of the rate limits names another address in a header.
             ("UNLIMITED_CLIENTS", "127.0.0.0/8,::1".to_owned()),
         ];
         env.extend(PATIENT.map(|(name, value)| (name, value.to_owned())));
@@ -197,7 +198,7 @@ impl Stack {
             .collect()
     }
 
-    /// The body of a sale of this stock that is on now.
+    /// The request body that publishes a sale with this stock, which is on now.
     pub fn sale(stock: i64, strategy: &str) -> Value {
         json!({
             "shopId": 1, "title": "秒杀", "payValue": 100, "actualValue": 1000, "stock": stock,
@@ -211,28 +212,32 @@ impl Stack {
     }
 
     pub async fn publish_as(&self, body: Value) -> i64 {
-        let admits = body["strategy"] == "stream" && body["endTime"].as_str() > Some("2037");
-        let mut answer = None;
-        // A busy machine's database may need longer than the time limit of a test: then nothing was done.
+        let is_open_on_stream =
+            body["strategy"] == "stream" && body["endTime"].as_str() > Some("2037");
+        let mut last_answer = None;
+        // On a busy machine the database may exceed the time limit of a test. Then nothing was published, and it is tried again.
         eventually("it is published", async || {
             let publish = post(self.url(), "/voucher/seckill")
                 .admin()
                 .json(body.clone());
-            answer.insert(publish.send().await).body["code"] != "UNAVAILABLE"
+            let answer = publish.send().await;
+            let is_unavailable = answer.body["code"] == "UNAVAILABLE";
+            last_answer = Some(answer);
+            !is_unavailable
         })
         .await;
-        let sale = answer
+        let sale = last_answer
             .expect("an answer")
             .data()
             .as_i64()
             .expect("a voucher id");
-        if admits {
+        if is_open_on_stream {
             self.opened(sale).await;
         }
         sale
     }
 
-    /// Waits until the sale is counted, and open.
+    /// Waits until a sale of the stream is counted and open.
     pub async fn opened(&self, sale: i64) {
         let mut redis = self.redis.conn().await;
         let open = self.keys.open(sale);
@@ -319,18 +324,18 @@ impl Stack {
         .await;
     }
 
-    /// How many orders there are of a sale, and what is left of it.
+    /// The number of orders of a sale, and the stock that is left.
     pub async fn tables(&self, sale: i64) -> (i64, i64) {
         (self.orders(sale).await, self.stock(sale).await)
     }
 
-    /// How many orders there are of a sale, cancelled ones included.
+    /// The number of orders of a sale, cancelled ones included.
     pub async fn orders(&self, sale: i64) -> i64 {
         let orders = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id =";
         self.database.number(&format!("{orders} {sale}")).await
     }
 
-    /// How many orders there are of all sales, with the refusals of the stream.
+    /// The number of order rows of all sales, the refusals included.
     pub async fn all_orders(&self) -> i64 {
         self.database
             .number("SELECT COUNT(*) FROM tb_voucher_order")
@@ -341,7 +346,7 @@ impl Stack {
         self.database.of_sale(sale, "stock").await
     }
 
-    /// How many entries of the stream were put aside.
+    /// The number of the stream's dead letters.
     pub async fn dead_letters(&self) -> u64 {
         self.redis
             .conn()
@@ -360,7 +365,7 @@ impl Stack {
             .expect("a counter")
     }
 
-    /// Who has a claim on the stream, in order.
+    /// The users who have a claim on a sale of the stream, in order.
     pub async fn claims(&self, sale: i64) -> Vec<i64> {
         let claims = self
             .redis
@@ -369,7 +374,7 @@ impl Stack {
             .smembers(self.keys.claims(sale))
             .await;
         let claims: Vec<String> = claims.expect("claims");
-        // Beside the mark under which they are complete.
+        // The set also has the mark under which the claims are complete, which is no number.
         let mut claims: Vec<i64> = claims
             .iter()
             .filter_map(|claim| claim.parse().ok())
@@ -396,7 +401,7 @@ impl Stack {
             .await
     }
 
-    /// Waits until the user is told this code of an order.
+    /// Waits until the user's look-up of the order is answered with this code.
     pub async fn wait_for_code(&self, user: &SignedIn, order: i64, code: &str) {
         eventually(&format!("order {order} is told as {code}"), async || {
             self.look_up(user, order).await.body["code"] == code
@@ -404,7 +409,7 @@ impl Stack {
         .await;
     }
 
-    /// Waits until the user is told that the order is committed, or that there is none.
+    /// Waits until the user's look-up of the order says that it is committed, or that there is none.
     pub async fn decided(&self, user: &SignedIn, order: i64) -> api::Answer {
         let mut answer = self.look_up(user, order).await;
         eventually(&format!("order {order} is decided"), async || {
@@ -415,8 +420,8 @@ impl Stack {
         answer
     }
 
-    /// Buys at once, at the instances in turn, while the sale's row is locked; returns who has a pending order, and its id.
-    /// After some seconds such a sale closes: on a slow machine the last are told so.
+    /// All users buy at the same time, at the instances in turn, while the sale's row is locked. Returns the users who have a
+    /// pending order, with its id. Such a sale closes after some seconds, so on a slow machine the last purchases are refused.
     pub async fn pending_orders<'a>(
         &self,
         users: &'a [SignedIn],
@@ -435,7 +440,7 @@ impl Stack {
         pending
     }
 
-    /// Waits until so many entries are delivered, and not acknowledged.
+    /// Waits until this number of entries is delivered and not acknowledged.
     pub async fn delivered(&self, entries: usize) {
         let mut redis = self.redis.conn().await;
         eventually(&format!("{entries} entries are delivered"), async || {
@@ -448,14 +453,14 @@ impl Stack {
         .await;
     }
 
-    /// Waits until every entry is resolved; orders, stock and stock counter of a sale then.
+    /// Waits until every entry is resolved; returns the orders, the stock and the stock counter of a sale.
     pub async fn drained(&self, sale: i64) -> (i64, i64, Option<i64>) {
         self.stream_drained().await;
         let (orders, stock) = self.tables(sale).await;
         (orders, stock, self.counter(sale).await)
     }
 
-    /// Waits until the sale's stock counter is this.
+    /// Waits until the sale's stock counter has this value.
     pub async fn counted(&self, sale: i64, expected: i64) {
         eventually("the sale is counted", async || {
             self.counter(sale).await == Some(expected)
@@ -469,7 +474,7 @@ impl Stack {
         let limit = Duration::from_secs(60);
         testkit::wait::eventually("no order is pending", limit, async || {
             let mark: Option<String> = redis.hget(&*keys.pending, "mark").await.expect("an answer");
-            // What a Java node had acknowledged before stays.
+            // What a Java node had acknowledged before we joined stays in the stream.
             let join = mark.and_then(|mark| Some(mark.split(' ').nth(2)?.to_owned()));
             let mut all = redis::pipe();
             all.cmd("XRANGE").arg(&*keys.stream);
@@ -493,7 +498,7 @@ impl Stack {
         .await;
     }
 
-    /// Waits until everything so far is so old that an order which is found nowhere is said not to exist.
+    /// Waits until every order so far is so old that a look-up may say that there is no such order.
     pub async fn settled(&self) {
         let mut redis = self.redis.conn().await;
         let mut seconds = async || {
