@@ -1,7 +1,7 @@
 //! Commits a batch of orders in one transaction: of several sales for group commit, of one for the consumers of the stream.
 //!
-//! - The usual batch is one text that commits ([`Text`]). What is in the way of it is found out in its transaction.
-//! - The outcomes are what was committed: none is known before the commit.
+//! - Usually a batch is one text that commits ([`Text`]). If the text stops, the reason is found out in its open transaction.
+//! - No outcome is told before the commit: the outcomes are what was committed.
 //! - Where a sale's stock does not suffice, its orders are served by their position in the batch.
 //! - Sales whose rows cannot be changed end the batch ([`BatchError::Sales`]); the caller tries the others without them.
 
@@ -32,11 +32,13 @@ impl BatchCommitter {
         BatchCommitter { store, kind }
     }
 
-    /// Commits these orders; returns each one's outcome. Conflicts that concern all are retried, and so are those of a batch
-    /// of one. On an error, nothing was done; likewise where the commit has not begun at `deadline`.
-    /// [`Error::DuplicateId`] of all says that some of these orders were there before.
+    /// Commits these orders; returns the outcome of each. A commit that has not begun at `deadline` does not begin. Conflicts
+    /// are retried if they concern all orders, or if the batch is of one sale or one order and they concern that.
     ///
-    /// Of entries, an outcome that is [`Error::Unavailable`] may have been committed.
+    /// With [`Kind::Entries`], an order whose outcome is [`Error::Unavailable`] may have been committed all the same.
+    ///
+    /// # Errors
+    /// Nothing was done. [`BatchError::All`] with [`Error::DuplicateId`]: some of these orders were rows before.
     pub async fn commit(
         &self,
         orders: &[NewOrder],
@@ -58,8 +60,8 @@ impl BatchCommitter {
             .await
     }
 
-    /// The second try locks the sales one by one, and so finds the one with too little left, or all whose rows cannot be
-    /// changed: after a lock wait it waits no more.
+    /// Tries the batch as one text. If the sales' rows are in the way, a second try locks the sales one by one, and so finds
+    /// those with too little stock, or all those whose rows are locked. After a conflict, the second try waits for no lock.
     async fn commit_once(
         &self,
         orders: &[NewOrder],
@@ -84,7 +86,8 @@ impl BatchCommitter {
         }
     }
 
-    /// Tries the whole batch as one text, and goes on in its transaction where the keys refuse some of the orders.
+    /// Tries the whole batch as one text. If the keys refuse some of the orders, goes on with the others in the same
+    /// transaction.
     async fn commit_text(
         &self,
         orders: &[NewOrder],
@@ -102,7 +105,7 @@ impl BatchCommitter {
             Ok(Ended::Stopped(mut open, Obstacle::Inserted(count))) => {
                 match find_refused(&mut open, orders, states, count).await {
                     Ok(states) => self.commit_states(*open, orders, states).await,
-                    // What is in the way may be these orders, by an earlier copy of the text.
+                    // The rows in the way may be these orders, inserted by an earlier copy of the text.
                     Err(BatchError::All(error @ Error::Unavailable(_)))
                         if count == 0 && matches!(self.kind, Kind::Purchases) =>
                     {
@@ -117,7 +120,7 @@ impl BatchCommitter {
         }
     }
 
-    /// The same, step by step: the sales are locked, in the order of their ids, before their stock is known.
+    /// Commits the batch step by step: the sales are locked, in the order of their ids, and then their stock is known.
     async fn commit_locked(
         &self,
         orders: &[NewOrder],
@@ -132,7 +135,7 @@ impl BatchCommitter {
         }
     }
 
-    /// Takes those that are inserted from the stock, and commits.
+    /// Takes the inserted orders' units from the stock, and commits.
     async fn commit_states(
         &self,
         transaction: OrderTransaction,
@@ -155,14 +158,14 @@ impl BatchCommitter {
     }
 }
 
-/// What a try came to.
+/// How a try ended.
 enum Attempt {
     Done(Outcomes),
-    /// This was in the way of taking from the stock; all is rolled back.
+    /// The stock could not be taken, for this reason; all is rolled back.
     Blocked(Error),
 }
 
-/// What the end of a transaction says of its orders, which were in these states.
+/// What became of the orders, which were in these states before the transaction `ended`.
 async fn attempt_of(
     orders: &[NewOrder],
     states: Vec<State>,
@@ -170,7 +173,7 @@ async fn attempt_of(
 ) -> Result<Attempt, BatchError> {
     let committed = match ended {
         Ok(Ended::Committed) => Ok(()),
-        // The server's state, which concerns all sales, and is answered order by order.
+        // About the server, not about a sale: this is the outcome of each order.
         Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_))) => Err(error),
         Err(error @ Error::RowRefused(_)) => return Err(BatchError::Order(error)),
         Err(error) => return Err(BatchError::All(error)),
@@ -178,7 +181,7 @@ async fn attempt_of(
             roll_back(*open).await;
             return match obstacle {
                 Obstacle::SoldOut => Ok(Attempt::Blocked(Error::SoldOut)),
-                // Perhaps the fault of one order, so that the others can be tried alone.
+                // Perhaps the fault of one order: the caller can try each order alone.
                 Obstacle::InsertConflict => Err(BatchError::Order(Error::Conflict)),
                 _ => Ok(Attempt::Blocked(Error::Conflict)),
             };
@@ -229,7 +232,7 @@ impl State {
     }
 }
 
-/// Those that are inserted.
+/// The orders that are inserted.
 fn inserted<'a>(orders: &'a [NewOrder], states: &'a [State]) -> impl Iterator<Item = &'a NewOrder> {
     let pairs = orders.iter().zip(states);
     pairs
@@ -237,8 +240,8 @@ fn inserted<'a>(orders: &'a [NewOrder], states: &'a [State]) -> impl Iterator<It
         .map(|(order, _)| order)
 }
 
-/// Inserts the orders, locks their sales, in the order of their ids, and deletes the latest orders of those whose stock does not
-/// suffice; returns what became of each.
+/// Inserts the orders, locks their sales in the order of the sales' ids, and deletes the last orders of each sale whose stock
+/// does not suffice. Returns what became of each order.
 async fn insert_within_stock(
     transaction: &mut OrderTransaction,
     orders: &[NewOrder],
@@ -253,28 +256,26 @@ async fn insert_within_stock(
     let sale = |order: &NewOrder| order.buyer.voucher_id;
     let sales: BTreeSet<i64> = inserted(orders, &states).map(sale).collect();
     let mut stocks = transaction.lock_stocks(&sales, waits).await?;
-    let mut delete = HashSet::new();
+    let mut to_delete = HashSet::new();
     for (state, order) in states
         .iter_mut()
         .zip(orders)
         .filter(|(state, _)| state.is_inserted())
     {
-        match stocks.get_mut(&sale(order)) {
-            Some(Some(left)) if *left > 0 => *left -= 1,
-            stock => {
-                *state = if let Some(Some(_)) = stock {
-                    State::Surplus
-                } else {
-                    State::NoSale
-                };
-                delete.insert(order.id);
+        *state = match stocks.get_mut(&sale(order)) {
+            Some(Some(left)) if *left > 0 => {
+                *left -= 1;
+                continue;
             }
-        }
+            Some(Some(_)) => State::Surplus,
+            _ => State::NoSale,
+        };
+        to_delete.insert(order.id);
     }
-    // Where no order is left, all is rolled back.
-    if !delete.is_empty() && states.iter().any(State::is_inserted) {
+    // If no order is left, the caller rolls all back.
+    if !to_delete.is_empty() && states.iter().any(State::is_inserted) {
         transaction
-            .delete_inserted(&delete)
+            .delete_inserted(&to_delete)
             .await
             .map_err(BatchError::All)?;
     }
@@ -302,7 +303,7 @@ async fn find_refused(
         return Ok(orders.iter().map(|_| State::ThereBefore).collect());
     }
     if present != count {
-        // Some were there before.
+        // Some of the orders were rows before.
         return Err(BatchError::All(Error::DuplicateId));
     }
     let mut refusals = transaction
@@ -319,7 +320,7 @@ async fn find_refused(
     Ok(states)
 }
 
-/// An error that concerns all closes the connection, which may be in any state.
+/// Rolls back, unless the error concerns all orders: then the connection may be in any state, and is closed.
 async fn roll_back_unless_all(transaction: OrderTransaction, error: BatchError) -> BatchError {
     if !matches!(error, BatchError::All(_)) {
         roll_back(transaction).await;
@@ -327,8 +328,8 @@ async fn roll_back_unless_all(transaction: OrderTransaction, error: BatchError) 
     error
 }
 
-/// Waits for it: what follows inserts the same orders again, and must not meet the locks of this transaction, nor deadlock
-/// when they go.
+/// Rolls back and waits for it: the next try inserts the same orders, and must not wait for the locks of this transaction,
+/// nor deadlock when they are released.
 async fn roll_back(transaction: OrderTransaction) {
     if let Err(error) = transaction.rollback().await {
         tracing::debug!(%error, "a batch's connection is closed instead of rolled back");

@@ -15,14 +15,14 @@ use crate::order::model::{Buyer, NewOrder};
 pub enum BatchError {
     /// An order could not be inserted, or not taken from the stock, and perhaps only that one.
     Order(Error),
-    /// The rows of these sales could not be changed; the others may do without them.
+    /// The rows of these sales could not be changed; the orders of other sales can be committed without them.
     Sales(BTreeSet<i64>, Error),
-    /// An error that concerns all of them.
+    /// An error that concerns all orders.
     All(Error),
 }
 
 impl OrderTransaction {
-    /// Inserts those of `orders` that the keys let pass; returns how many those are. One round trip, which also opens the
+    /// Inserts those of `orders` that no key refuses; returns how many those are. One round trip, which also opens the
     /// transaction.
     ///
     /// Concurrent batches that insert in the same order cannot deadlock: `orders` should be sorted by user and sale.
@@ -30,7 +30,7 @@ impl OrderTransaction {
         let Sent { replies, error } = self.send(&insert_batch_sql(orders)).await;
         match (error, &replies[..]) {
             (None, [inserted]) => Ok(inserted.changed() as usize),
-            // Perhaps the fault of one order, so that the others can be tried alone.
+            // Perhaps the fault of one order: the caller can try each order alone.
             (Some(error), _) if matches!(meaning_of(&error), Meaning::Row | Meaning::Conflict) => {
                 Err(BatchError::Order(error.into()))
             }
@@ -42,8 +42,8 @@ impl OrderTransaction {
         }
     }
 
-    /// Why the keys refused these orders, none of whose ids is another's: the order that keeps its buyer from another one, or
-    /// what the server says where the order is tried alone. `None` for one that is inserted by that.
+    /// Why the keys refused these orders, although their ids are free: the order that the buyer has already, or what the server
+    /// says when the order is inserted alone. `None` if it is inserted by that.
     pub async fn refusals(
         &mut self,
         orders: &[NewOrder],
@@ -61,7 +61,8 @@ impl OrderTransaction {
         Ok(refusals)
     }
 
-    /// Inserts an order that IGNORE dropped: it hides foreign keys too. `None` where the order is inserted.
+    /// Inserts an order that IGNORE dropped, this time without IGNORE, which also hides refusals by foreign keys. Returns the
+    /// refusal; `None` if the order is inserted.
     async fn insert_alone(&mut self, order: &NewOrder) -> Result<Option<Error>, Error> {
         let Some(error) = self.send(&insert_sql(order)).await.error else {
             return Ok(None);
@@ -69,7 +70,7 @@ impl OrderTransaction {
         if meaning_of(&error) != Meaning::Row {
             return Err(error.into());
         }
-        // Of a key, the order that was in the way has gone.
+        // A unique key refuses it: an order is in the way that `orders_of` did not see.
         Ok(Some(if is_duplicate(&error) {
             Error::Conflict
         } else {
@@ -77,24 +78,24 @@ impl OrderTransaction {
         }))
     }
 
-    /// The orders that keep these buyers from another one: for each the one that is not cancelled, else the last, which a key
-    /// of somebody else's may count.
+    /// The orders that keep these buyers from buying again: for each buyer the order that is not cancelled, else the last
+    /// cancelled one, which may still count for a unique key that somebody else added.
     pub async fn orders_of(&mut self, buyers: &[Buyer]) -> Result<HashMap<Buyer, i64>, Error> {
         if buyers.is_empty() {
             return Ok(HashMap::new());
         }
-        let buyer = |buyer: &Buyer| {
+        let condition = |buyer: &Buyer| {
             let Buyer {
                 user_id,
                 voucher_id,
             } = buyer;
             format!("(user_id = {user_id} AND voucher_id = {voucher_id})")
         };
-        let buyers: Vec<String> = buyers.iter().map(buyer).collect();
+        let conditions: Vec<String> = buyers.iter().map(condition).collect();
         let sql = format!(
             "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id \
              FROM tb_voucher_order WHERE {} ORDER BY status <> 4, id",
-            buyers.join(" OR ")
+            conditions.join(" OR ")
         );
         let rows: Vec<(i64, i64, i64)> = self.rows(&sql).await?;
         let mut orders = HashMap::with_capacity(rows.len());
@@ -103,22 +104,22 @@ impl OrderTransaction {
                 user_id,
                 voucher_id,
             };
-            // Of several the last counts.
+            // The last row of a buyer replaces those before.
             orders.insert(buyer, id);
         }
         Ok(orders)
     }
 
-    /// Locks the rows of these sales, in this order; returns each one's stock, `None` where it is gone. One round trip. Waits
-    /// for rows that others have locked if `waits`, but for one of them only: those that are locked after it are found at
-    /// once, in a round trip each.
+    /// Locks the rows of these sales, in the order of their ids; returns the stock of each, `None` if the sale is gone. One
+    /// round trip, if no row is locked by others. If `waits`, waits for the first row that is; further locked rows are found
+    /// without waiting, in a round trip each.
     pub async fn lock_stocks(
         &mut self,
         sales: &BTreeSet<i64>,
         mut waits: bool,
     ) -> Result<HashMap<i64, Option<i64>>, BatchError> {
         let mut stocks = HashMap::with_capacity(sales.len());
-        let mut locked = BTreeSet::new();
+        let mut locked_by_others = BTreeSet::new();
         let mut failure = None;
         let mut unlocked: Vec<i64> = sales.iter().copied().collect();
         while !unlocked.is_empty() {
@@ -136,7 +137,7 @@ impl OrderTransaction {
             };
             match unlocked.get(replies.len()) {
                 Some(sale) if !matches!(error, Error::Unavailable(_)) => {
-                    locked.insert(*sale);
+                    locked_by_others.insert(*sale);
                     failure = Some(error);
                     waits = false;
                     unlocked.drain(..=replies.len());
@@ -146,13 +147,14 @@ impl OrderTransaction {
         }
         match failure {
             None => Ok(stocks),
-            Some(error) => Err(BatchError::Sales(locked, error)),
+            Some(error) => Err(BatchError::Sales(locked_by_others, error)),
         }
     }
 
     /// Deletes orders that this transaction inserted; they must be there.
     pub async fn delete_inserted(&mut self, ids: &HashSet<i64>) -> Result<(), Error> {
-        // One by one: with a list the server may scan, and wait for orders of those who wait for these.
+        // A statement for each: with a list of ids the server may scan the table, and wait for rows of transactions that wait
+        // for this one.
         let text: String = ids
             .iter()
             .map(|id| format!("DELETE FROM tb_voucher_order WHERE id = {id}; "))
