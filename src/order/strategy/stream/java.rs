@@ -65,6 +65,7 @@ impl Member {
         }
     }
 
+    /// One round. In a group without Java consumers, looks at the entries only if `always`.
     async fn watch_once(&self, kept: &mut KeptEntries, always: bool) -> Result<(), Error> {
         let consumers: StreamInfoConsumersReply = self
             .redis
