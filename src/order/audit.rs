@@ -22,7 +22,7 @@ pub struct Finding {
     /// of a cancelled order that was not returned; or, below zero, what was sold without being taken, or
     /// returned twice. 0 where `issued` is unknown.
     pub unaccounted: i64,
-    /// Whether there are orders and no row of a sale.
+    /// Whether there are orders, but the sale has no row.
     pub no_sale: bool,
     /// Orders on a safe strategy that the unique index skips, so that nothing keeps their users from a second one.
     pub unguarded: i64,

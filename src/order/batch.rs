@@ -39,10 +39,13 @@ impl BatchCommitter {
         BatchCommitter { store, kind }
     }
 
-    /// Commits these orders; returns each one's outcome. Conflicts that concern all are retried, and so are those of a batch
-    /// of one. On an error, nothing was done; likewise where the commit has not begun at `deadline`.
+    /// Commits these orders; returns the outcome of each. A commit that has not begun at `deadline` does not begin. Conflicts
+    /// are retried if they concern all orders, or if the batch is of one sale or one order and they concern that.
     ///
-    /// Of entries, an outcome that is [`Error::Unavailable`] may have been committed.
+    /// With [`Kind::Entries`], an order whose outcome is [`Error::Unavailable`] may have been committed all the same.
+    ///
+    /// # Errors
+    /// Nothing was done.
     pub async fn commit(
         &self,
         orders: &[NewOrder],
@@ -81,7 +84,7 @@ impl BatchCommitter {
                 Err(error) => return ended_by(error, orders, left),
             };
             match obstacle {
-                // Perhaps the fault of one order, so that the others can be tried alone.
+                // Perhaps the fault of one order: the caller can try each order alone.
                 Obstacle::InsertConflict => {
                     roll_back(*open).await;
                     return Err(BatchError::Order(Error::Conflict));
@@ -93,7 +96,7 @@ impl BatchCommitter {
             }
             let found = match open.roll_back_and_find(orders).await {
                 Ok(found) => found,
-                // The rows that were in the way may be these orders, by an earlier copy of the text.
+                // The rows in the way may be these orders, inserted by an earlier copy of the text.
                 Err(error)
                     if matches!(obstacle, Obstacle::Inserted(0) | Obstacle::DuplicateKey)
                         && matches!(self.kind, Kind::Purchases) =>
@@ -139,10 +142,10 @@ fn in_the_way(orders: &[NewOrder], found: Found, obstacle: &Obstacle) -> Left {
     let mut left = Left::new();
     for order in orders {
         let outcome = match (rows.get(&order.id), existing.get(&order.buyer)) {
-            // By an earlier copy of the text, or an earlier attempt.
+            // An earlier copy of the text inserted it, or an earlier attempt.
             (Some((buyer, _)), _) if *buyer == order.buyer => Ok(order.id),
             (Some(_), _) => Err(Error::DuplicateId),
-            // A cancelled one is in the way only of a table that has such a key.
+            // A cancelled order is in the way only in a table whose unique key counts it.
             (None, Some((id, is_live))) if *is_live || is_refused_by_key => {
                 Err(Error::AlreadyOrdered(Some(*id)))
             }
@@ -182,7 +185,7 @@ async fn in_conflict(
 /// What an error of the commit means for the batch.
 fn ended_by(error: Error, orders: &[NewOrder], left: Left) -> Result<Outcomes, BatchError> {
     match error {
-        // The server's state, which concerns all sales, and is answered order by order.
+        // About the server, not about a sale: this is the outcome of each order.
         Error::Unavailable(_) | Error::OutcomeUnknown(_) => Ok(outcomes(orders, left, &Err(error))),
         Error::RowRefused(_) => Err(BatchError::Order(error)),
         error => Err(BatchError::All(error)),
@@ -201,8 +204,8 @@ fn outcomes(orders: &[NewOrder], mut left: Left, committed: &Result<(), Error>) 
     orders.iter().map(outcome).collect()
 }
 
-/// Waits for it: what follows inserts the same orders again, and must not meet the locks of this transaction, nor deadlock
-/// when they go.
+/// Rolls back and waits for it: the next try inserts the same orders, and must not wait for the locks of this transaction,
+/// nor deadlock when they are released.
 async fn roll_back(transaction: OrderTransaction) {
     if let Err(error) = transaction.rollback().await {
         tracing::debug!(%error, "a batch's connection is closed instead of rolled back");

@@ -1,14 +1,15 @@
-//! A purchase's deadline: what waits before the commit waits until then, and the request that commits is not sent after it.
+//! A purchase's deadline: every wait before the commit ends then, and the request that commits is not sent after it.
 
 use crate::error::{Cause, Error};
 
-/// A purchase's deadline, of tokio's clock.
+/// A purchase's deadline, by tokio's clock.
 pub type Deadline = tokio::time::Instant;
 
-/// The output of `work`, where it is there at the purchase's `deadline`. What is cut off here was before the commit.
+/// Waits for `work` until the purchase's `deadline`. Only for steps before the commit: work that is cut off must have
+/// committed nothing.
 ///
 /// # Errors
-/// [`Error::Unavailable`] past it.
+/// [`Error::Unavailable`] if `work` is not done by then.
 pub async fn until<T>(deadline: Deadline, work: impl Future<Output = T>) -> Result<T, Error> {
     tokio::time::timeout_at(deadline, work)
         .await

@@ -5,7 +5,7 @@
 //!
 //! A sale whose row is locked is left out of the search until the others are done.
 //!
-//! The same task empties the outbox of returned stock where no counter waits for it.
+//! The same task empties the outbox of returned stock for sales without a counter that waits for it.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -26,11 +26,11 @@ const TICK: Duration = Duration::from_secs(1);
 /// Orders cancelled in one transaction at most: it holds their rows, and the sale's, until it commits.
 const BATCH: u32 = 500;
 
-/// Sales that could not be changed and are tried again at a tick, beside each other, on a connection each.
+/// Stuck sales that are tried again at one tick, at the same time, each on its own connection.
 const RETRIED: usize = 2;
 
-/// Cancels orders older than `unpaid_seconds`, none where that is 0, at every tick; what failed is tried again at the next
-/// one. Never ends; dropping it between any two steps is safe, as a crash is.
+/// Cancels orders older than `unpaid_seconds` at every tick, or none if that is 0; what failed is tried again at the next
+/// tick. Never ends; dropping it between any two steps is safe, as a crash is.
 pub async fn run(lifetime: Lifetime, unpaid_seconds: u32) {
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -51,15 +51,15 @@ pub async fn run(lifetime: Lifetime, unpaid_seconds: u32) {
             Err(Error::Conflict) => tracing::debug!("orders to cancel are being changed by others"),
             Err(error) if !failing => {
                 failing = true;
-                say_that_it_fails(&error, unpaid_seconds);
+                log_failure(&error, unpaid_seconds);
             }
             Err(_) => {}
         }
     }
 }
 
-/// Once for a row of failures. A server that is away is no bug, and nothing is lost by it.
-fn say_that_it_fails(error: &Error, unpaid_seconds: u32) {
+/// Logs the first of several failures in a row. A server that is away is only a warning: nothing is lost by it.
+fn log_failure(error: &Error, unpaid_seconds: u32) {
     let detail = error.detail();
     if unpaid_seconds == 0 {
         tracing::warn!(
@@ -106,7 +106,7 @@ impl Expiry {
         outcome
     }
 
-    /// Cancels the oldest of all sales that are not stuck, until none is left.
+    /// Cancels expired orders of all sales that are not stuck, the oldest first, until none is left.
     async fn cancel_others(&mut self) -> Result<(), Error> {
         let mut outcome = Ok(());
         loop {
@@ -116,7 +116,7 @@ impl Expiry {
             for orders in expired.chunk_by(|a, b| a.voucher_id == b.voucher_id) {
                 match self.cancel(orders).await {
                     Ok(()) => {}
-                    // The server's state, which concerns all.
+                    // About the server, so the other sales would fail as well.
                     Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_))) => {
                         return Err(error);
                     }
@@ -132,7 +132,7 @@ impl Expiry {
         }
     }
 
-    /// Cancels those of one sale, until none is left.
+    /// Cancels the expired orders of one sale, until none is left.
     async fn cancel_of(&self, voucher_id: i64) -> Result<(), Error> {
         loop {
             let expired = self.find_expired(Among::Only(voucher_id)).await?;

@@ -19,7 +19,7 @@ use super::store::OrderStore;
 use crate::error::{Cause, Error};
 use crate::voucher::sales::SaleCache;
 
-/// Longest wait of a user who cancels for those before, who cancel orders of the same sale.
+/// Longest wait of a user who cancels, for earlier cancellations in the same sale.
 const TURN_LIMIT: Duration = Duration::from_secs(3);
 
 /// Pays and cancels orders. Cheap to clone.
@@ -28,12 +28,12 @@ pub struct Lifetime {
     pub(super) store: OrderStore,
     sales: Arc<SaleCache>,
     lookup: OrderLookup,
-    /// Of users who cancel, by sale.
+    /// Let one user at a time cancel an order of a sale; by sale.
     turns: Arc<ProcessLocks>,
 }
 
 impl Lifetime {
-    /// Orders of this store, looked up in it too; `sales` learns of returned stock.
+    /// Pays and cancels orders of this store; `sales` learns of returned stock.
     pub fn new(store: OrderStore, sales: Arc<SaleCache>, lookup: OrderLookup) -> Self {
         Lifetime {
             store,
@@ -54,8 +54,8 @@ impl Lifetime {
     /// Pays one of the user's orders; returns it as it is now.
     ///
     /// # Errors
-    /// Those of [`OrderLookup::find`]; [`Error::OrderCancelled`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it
-    /// may be paid, or is pending.
+    /// Those of [`OrderLookup::find`]; [`Error::OrderCancelled`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] if the
+    /// order may have been paid, or is pending.
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let order = self.own_order(order_id, user_id).await?;
         if order.status() != Some(OrderStatus::Unpaid) {
@@ -67,7 +67,7 @@ impl Lifetime {
             .when(is_conflict)
             .await?;
         let order = self.own_order_after(paid, order_id, user_id).await?;
-        // Paid by this call, and refunded before it was read again.
+        // Paid by this call, whatever the status is now: the order may have been refunded before it was read again.
         if paid {
             return Ok(order);
         }
@@ -77,14 +77,14 @@ impl Lifetime {
     /// Cancels one of the user's orders and returns its stock; returns the order as it is now.
     ///
     /// # Errors
-    /// Those of [`OrderLookup::find`]; [`Error::AlreadyPaid`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it may
-    /// be cancelled, or is pending.
+    /// Those of [`OrderLookup::find`]; [`Error::AlreadyPaid`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] if the order
+    /// may have been cancelled, or is pending.
     pub async fn cancel(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let order = self.own_order(order_id, user_id).await?;
         if order.status() != Some(OrderStatus::Unpaid) {
             return require_cancelled(order);
         }
-        // One of a sale at a time, as its row allows no more: while it is locked, the others hold no connection.
+        // One cancellation in a sale at a time: the sale's row allows no more, and those that wait here hold no connection.
         let turn = self.turns.acquire(order.voucher_id.cast_unsigned());
         let turn = tokio::time::timeout(TURN_LIMIT, turn).await;
         let _turn = turn.map_err(|_| Error::Conflict)?;
@@ -108,11 +108,11 @@ impl Lifetime {
 
     async fn own_order(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let order = self.lookup.find_current(user_id, order_id).await?;
-        // A pending order cannot be changed; whether there will be one is to be looked up.
+        // A pending order cannot be changed; its owner can look up what becomes of it.
         order.ok_or(Error::OutcomeUnknown(Some(order_id)))
     }
 
-    /// The order after it was, or was not, changed: where it was, no error may say that nothing was done.
+    /// Reads the order again. If it was `changed`, an error of this read must not say that nothing was done.
     async fn own_order_after(
         &self,
         changed: bool,

@@ -1,5 +1,5 @@
-//! Look-up of an order by its id, whatever its strategy and whoever asks: its row, what the stream knows of it, and then its row
-//! for certain. **"No such order" is said here and nowhere else**, and then there will never be one.
+//! Look-up of an order by its id, on every strategy: its row is read, then the stream is asked, then the row is read once
+//! more, for certain. **"No such order" is said here and nowhere else**, and then there will never be one.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::error::{Cause, Error};
 pub struct OrderLookup {
     store: OrderStore,
     stream: OrderStream,
-    /// How long after an id was made an order under it may be on its way to the stream, unseen.
+    /// For this long after its id was drawn, an order may be on its way to the stream, unseen.
     unsure: Duration,
 }
 
@@ -24,7 +24,7 @@ pub struct OrderLookup {
 enum Row {
     Order(Order),
     Refusal,
-    /// Under the primary key there is no other.
+    /// Another user's row. The primary key allows no second row under this id.
     OfAnother,
 }
 
@@ -53,16 +53,16 @@ impl OrderLookup {
     /// One of the user's own orders, on whatever strategy it was bought; `None` while it is pending.
     ///
     /// # Errors
-    /// The refusal where the order was refused; [`Error::OrderNotFound`], and then it will never exist;
-    /// [`Error::Unavailable`], also of an order that is not found so soon after it was to be made, or after Redis lost data,
-    /// that it may still be.
+    /// The refusal if the order was refused; [`Error::OrderNotFound`], and then it will never exist;
+    /// [`Error::Unavailable`], also if the order is not found but may still come, soon after its id was drawn or after Redis
+    /// lost data.
     pub async fn find(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
         let row = self.store.find(order_id).await?;
         self.judge(user_id, order_id, row).await
     }
 
-    /// As [`OrderLookup::find`], as a server has it that takes writes: while the database changes over, another one may show the
-    /// order as it was before.
+    /// As [`OrderLookup::find`], read from a server that takes writes: during a failover, another server may show the order as
+    /// it was before.
     pub async fn find_current(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
         let row = self.store.find_current(order_id).await?;
         self.judge(user_id, order_id, row).await
@@ -83,14 +83,15 @@ impl OrderLookup {
         if let Some(Row::Order(order)) = row {
             return Ok(Some(order));
         }
-        // Another user's order says nothing of this user's entry, which may have the same id after the counter was lost. A refusal
-        // that is pending still is a row already: why, is written when it is resolved.
+        // The stream is asked even if the row is another user's: this user's entry may have the same id, after the id counter
+        // was lost. And even if the row is a refusal: Redis has the reason once the entry is resolved, which is pending until
+        // then.
         let unnamed = match self.stream.standing(user_id, order_id).await? {
             Standing::Refused(refusal) => return Err(refusal),
             Standing::Pending => return Ok(None),
             Standing::Unnamed(unnamed) => unnamed,
         };
-        // Only after the stream was asked: what is resolved there is a row before.
+        // Only after the stream was asked: an entry is decided by a row before it is resolved there.
         let row = match row {
             None => match self.store.probe(order_id, user_id).await? {
                 Probe::Order(order) => Row::as_seen_by(user_id, order),
@@ -100,15 +101,16 @@ impl OrderLookup {
         };
         match row {
             Row::Order(order) => Ok(Some(order)),
-            // Why, Redis does not know any more.
+            // Redis no longer has the reason.
             Row::Refusal => Err(Error::OrderFailed),
             Row::OfAnother => Err(Error::OrderNotFound),
         }
     }
 
-    /// What is said of an order whose id will never be a row of the database: while a call may be on its way that admits it to
-    /// the stream, or the stream's consumers do not know yet what the others know, not that it will never exist. Its age is judged by
-    /// the clock that lets such a call through, as Redis said it that moment; by the database's clock it is old.
+    /// The answer for an order without a row, which the stream does not name and no purchase can commit any more. It is not
+    /// "not found" while an entry may still come: soon after the id was drawn, as a call that admits the order may be on its
+    /// way; and soon after the stream's data began, as other instances may still use the data before. The id's age is judged
+    /// by Redis' clock, which also decides whether such a call runs; the probe has judged it by the database's clock.
     fn missing(&self, order_id: i64, stream: Unnamed) -> Error {
         let drawn = self.store.drawn_at(order_id);
         let unsure = TimeDelta::from_std(self.unsure).unwrap_or(TimeDelta::MAX);

@@ -62,7 +62,7 @@ pub enum Purchased {
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct Order {
-    // Of 2022: an id of the day to come is looked up with 503, as it may be about to be made.
+    // The example is an id of 2022. For an id of the day to come, a look-up answers 503, as the order may be about to be made.
     #[schema(example = 62_496_928_117_555_201_i64)]
     pub id: i64,
     /// The id as a string: it passes 2^53.
@@ -115,7 +115,8 @@ pub enum OrderStatus {
     Refunded,
 }
 
-/// Whether a row with this id and voucher is a refusal: its voucher is its own id, which no sale has. Earlier ones have 0.
+/// Whether a row with this id and voucher is a refusal: its voucher is its own id, which no sale has. The refusals of earlier
+/// versions have 0.
 pub fn is_refusal(id: i64, voucher_id: i64) -> bool {
     voucher_id == id || voucher_id == 0
 }

@@ -17,14 +17,14 @@ pub struct ProcessLocks(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Also of keys that were held before, up to [`IDLE`].
+    /// Also has keys that nobody holds any more; see [`CLEANUP_AT`].
     locks: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
     waited: Histogram,
     held: Histogram,
 }
 
-/// Keys that are kept before those are removed that no call holds or awaits.
-const IDLE: usize = 10_000;
+/// At this number of keys, those that no call holds or awaits are removed.
+const CLEANUP_AT: usize = 10_000;
 
 /// A held key. Dropping it releases the key to the next waiter.
 #[must_use = "dropping the guard releases the lock"]
@@ -42,7 +42,7 @@ impl ProcessLocks {
         let started = Instant::now();
         let lock = {
             let mut locks = self.0.locks.lock();
-            if locks.len() >= IDLE {
+            if locks.len() >= CLEANUP_AT {
                 locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             }
             locks.entry(key).or_default().clone()
@@ -62,9 +62,14 @@ impl ProcessLocks {
         let held = self.0.held.counted();
         let waited = self.0.waited.counted();
         let held_now = waited.count.saturating_sub(held.count);
-        // Each call has a reference, and this map.
-        let calls = |lock: &Arc<_>| Arc::strong_count(lock) as u64 - 1;
-        let calls: u64 = self.0.locks.lock().values().map(calls).sum();
+        // One reference is the map's; every other one is of a call that holds or awaits the key.
+        let calls: u64 = self
+            .0
+            .locks
+            .lock()
+            .values()
+            .map(|lock| Arc::strong_count(lock) as u64 - 1)
+            .sum();
         LockStats {
             kind: "process",
             acquired: waited.count,
@@ -98,10 +103,10 @@ mod tests {
         let mut next = Box::pin(locks.acquire(7));
         assert!(timeout(Duration::ZERO, &mut next).await.is_err());
         assert_eq!((locks.stats().held_now, locks.stats().waiting_now), (1, 1));
-        for key in 10..2 * IDLE as u64 {
+        for key in 10..2 * CLEANUP_AT as u64 {
             drop(locks.acquire(key).await);
         }
-        assert!(locks.0.locks.lock().len() <= IDLE);
+        assert!(locks.0.locks.lock().len() <= CLEANUP_AT);
         assert!(
             timeout(Duration::ZERO, &mut next).await.is_err(),
             "it is still held"

@@ -27,18 +27,19 @@ use crate::request::trace;
 use crate::voucher::sales::{Sale, SaleCache};
 use strategies::Strategy;
 
-/// A purchase on the stream that finds the sale sold out has the sale read again only if it was read this long ago: the
-/// stock counter is empty before the database is, so every refused buyer would read again.
+/// On the strategy `stream`, a purchase that finds nothing left has the sale read again only if the sale was read longer
+/// ago than this: the stock counter in Redis is empty before the database's stock is, so otherwise every refused buyer
+/// would cause a read.
 const STREAM_REREAD: Duration = Duration::from_millis(50);
 
-/// How many purchases with an unknown outcome are decided in the background at the same time. What became of further ones a
-/// look-up says once they are old enough.
+/// How many purchases with an unknown outcome are decided in the background at the same time. Further ones are left to
+/// look-ups, which can say what became of an order once its id is old enough.
 const UNDECIDED: usize = 64;
 
 /// The pause between two tries to decide.
 const DECIDE_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a purchase is tried to be decided.
+/// For how long these tries go on.
 const DECIDE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Runs purchases. Cheap to clone.
@@ -48,7 +49,8 @@ pub struct PurchaseService(Arc<Inner>);
 struct Inner {
     context: PurchaseContext,
     sales: Arc<SaleCache>,
-    /// Buyers who have an order from this process, lately: asking again when the sale is sold out, they are told its id.
+    /// Buyers who lately had an order, as far as this process knows. If they ask again when the sale is sold out, the reply
+    /// has the order's id.
     buyers: RecentBuyers,
     tasks: TaskTracker,
     /// A permit for each purchase that is decided in the background.
@@ -117,7 +119,7 @@ impl PurchaseService {
         } else {
             Purchased::Committed
         };
-        // A shutdown waits for it, also where its client takes no reply.
+        // A shutdown waits for this purchase, even if its client has hung up.
         let _counted = self.0.tasks.token();
         let _permit = permit;
         let work = self.0.buy_with_retries(buyer, &sale, deadline);
@@ -159,7 +161,7 @@ impl Inner {
                 Err(Error::LabOnly(sale.strategy.name()))
             };
         }
-        // A known buyer's order may be cancelled by now: the strategy looks.
+        // A known buyer goes on to the strategy, which reads whether the order still exists: it may be cancelled by now.
         if sale.sold_out && !self.buyers.may_contain(buyer) {
             return Err(Error::SoldOut);
         }
@@ -175,8 +177,8 @@ impl Inner {
         let stopping = self.stopping.clone();
         self.tasks.spawn(async move {
             let _place = place;
-            let in_time = tokio::time::timeout(DECIDE_WITHIN, decide_until_known(&store, order));
-            stopping.run_until_cancelled(in_time).await;
+            let deciding = tokio::time::timeout(DECIDE_WITHIN, decide_until_known(&store, order));
+            stopping.run_until_cancelled(deciding).await;
         });
     }
 
@@ -225,7 +227,7 @@ impl Inner {
     }
 }
 
-/// Refuses the order until it is known what became of it.
+/// Tries to write the order's refusal until the database answers: the row under the id then says what became of the order.
 async fn decide_until_known(store: &OrderStore, order: NewOrder) {
     loop {
         tokio::time::sleep(DECIDE_EVERY).await;
@@ -236,7 +238,7 @@ async fn decide_until_known(store: &OrderStore, order: NewOrder) {
     }
 }
 
-/// What is known of a purchase that panicked, perhaps after its commit.
+/// The outcome of a purchase that panicked: perhaps after its commit.
 fn unknown_after(panic: Box<dyn Any + Send>) -> Error {
     tracing::error!(panic = %Panic::from(panic), "a purchase ended without an outcome");
     Error::OutcomeUnknown(None)

@@ -1,4 +1,4 @@
-//! [`RecentBuyers`]: who has an order from this process, lately.
+//! [`RecentBuyers`]: the buyers who lately had an order, as far as this process knows.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,8 +8,8 @@ use super::model::Buyer;
 /// Places for buyers of all sales together: one mebibyte. A power of two.
 const PLACES: usize = 128 * 1024;
 
-/// A set of buyers that forgets: each has one place, which the next buyer of that place takes. It holds hashes, so it may take
-/// one buyer for another; whoever is told "yes" looks in the database.
+/// A set of fixed size that forgets: each buyer has one place, and the next buyer with the same place overwrites it. It holds
+/// only hashes, so it may take one buyer for another: after a "yes" the database has to be asked.
 pub struct RecentBuyers {
     hasher: RandomState,
     hashes: Box<[AtomicU64]>,
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_latest_buyers_nearly_all_are_remembered_and_hardly_anybody_else() {
+    fn nearly_all_of_the_latest_buyers_are_remembered_and_hardly_any_other() {
         let buyers = RecentBuyers::default();
         let voucher_id = 7;
         let buyer = |user_id| Buyer {

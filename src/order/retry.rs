@@ -6,7 +6,7 @@ use backon::Backoff;
 
 use crate::error::Error;
 
-/// Tries in all.
+/// Tries in all, the first included.
 const ATTEMPTS: u32 = 4;
 
 /// Longest pause before a retry, milliseconds.
@@ -15,8 +15,12 @@ const PAUSE_MS: u64 = 20;
 /// The pauses between the tries, for [`backon::Retryable`]. No retry begins later than `limit` after this call.
 pub(super) fn conflict_pauses(limit: Duration) -> impl Backoff {
     let started = Instant::now();
-    let pause = || Duration::from_millis(rand::random_range(1..=PAUSE_MS));
-    (1..ATTEMPTS).map_while(move |_| (started.elapsed() < limit).then(pause))
+    (1..ATTEMPTS).map_while(move |_| {
+        if started.elapsed() >= limit {
+            return None;
+        }
+        Some(Duration::from_millis(rand::random_range(1..=PAUSE_MS)))
+    })
 }
 
 /// Whether the transaction lost a deadlock or a lock wait, so that nothing was done.

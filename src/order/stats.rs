@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::histogram::Histogram;
 use strategies::Strategy;
 
-/// Outcomes, as labels; failures under their codes, those that are not listed under the last.
+/// The labels of outcomes. A failure's label is its code; the codes that are not listed share the last label.
 const OUTCOMES: [&str; 13] = [
     "ORDERED",
     "PENDING",
@@ -28,7 +28,7 @@ const OUTCOMES: [&str; 13] = [
 /// Counters; all only rise.
 #[derive(Debug, Default)]
 pub struct PurchaseStats {
-    /// In the order of the ladder; then of purchases whose sale could not be read.
+    /// In the order of [`Strategy::ALL`]; the last is of purchases whose sale was not found, or could not be read.
     by_strategy: [StrategyCounters; Strategy::ALL.len() + 1],
 }
 
@@ -72,8 +72,8 @@ impl PurchaseStats {
 }
 
 impl StrategyCounters {
-    /// How often each outcome happened. Also 0: Prometheus takes the first sample of a series for no increase, so an alert on
-    /// an outcome that is printed from its first time on would miss that time.
+    /// How often each outcome happened, also those that never did. Prometheus sees no increase in the first sample of a series,
+    /// so if an outcome were printed from its first time on, an alert would miss that first time.
     pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.outcomes.iter().map(|count| count.load(Relaxed));
         OUTCOMES.into_iter().zip(counts)

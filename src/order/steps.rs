@@ -7,17 +7,11 @@ use crate::request::trace::Step;
 
 /// Stock and the buyer's order were read.
 pub fn status_read(status: &Result<Option<BuyerStatus>, Error>) -> Step {
-    Step(
-        "looked",
-        status
-            .as_ref()
-            .ok()
-            .and_then(Option::as_ref)
-            .map_or(String::new(), detail),
-    )
+    let status = status.as_ref().ok().and_then(Option::as_ref);
+    Step("looked", status.map_or(String::new(), detail))
 }
 
-/// The sale's row was locked, then both were read.
+/// The sale's row was locked, then stock and the buyer's order were read.
 pub fn row_locked(status: &Result<BuyerStatus, Error>) -> Step {
     Step("row-locked", status.as_ref().map_or(String::new(), detail))
 }
@@ -43,7 +37,7 @@ pub fn inserted_if_first(inserted: &Result<u64, Error>) -> Step {
     placed(match inserted {
         Ok(0) => "ordered-before",
         Ok(_) => "taken",
-        // Another request of this buyer inserted one meanwhile, so no lock kept the two apart.
+        // Another request of this buyer inserted an order meanwhile: no lock kept the two requests apart.
         Err(Error::AlreadyOrdered(_)) => "index-refused",
         Err(_) => "failed",
     })
@@ -60,7 +54,7 @@ pub fn committed(is_committed: bool) -> Step {
     Step("committed", outcome.to_owned())
 }
 
-/// One was taken from the stock, if the condition held.
+/// The stock was lowered by one, if the condition held.
 pub fn decremented<E>(rows: &Result<u64, E>) -> Step {
     let outcome = match rows {
         Ok(0) => "moved",
@@ -70,7 +64,7 @@ pub fn decremented<E>(rows: &Result<u64, E>) -> Step {
     Step("decremented", format!("outcome={outcome}"))
 }
 
-/// A commit that was shared by so many orders.
+/// One commit was shared by this many orders.
 pub fn batch_committed(outcome: &Result<i64, Error>, orders: usize) -> Step {
     let outcome = if outcome.is_ok() {
         ""
@@ -83,14 +77,12 @@ pub fn batch_committed(outcome: &Result<i64, Error>, orders: usize) -> Step {
 /// Something that succeeds or fails: `inserted`, `committed`, `admitted` to the stream.
 pub fn ended<T, E>(name: &'static str) -> impl FnOnce(&Result<T, E>) -> Step {
     move |outcome| {
-        Step(
-            name,
-            if outcome.is_ok() {
-                String::new()
-            } else {
-                "outcome=failed".to_owned()
-            },
-        )
+        let detail = if outcome.is_ok() {
+            ""
+        } else {
+            "outcome=failed"
+        };
+        Step(name, detail.to_owned())
     }
 }
 

@@ -16,9 +16,9 @@ use crate::order::model::{Buyer, NewOrder};
 pub enum BatchError {
     /// An order could not be inserted, and perhaps only that one.
     Order(Error),
-    /// The rows of these sales could not be changed; the others may do without them.
+    /// The rows of these sales could not be changed; the orders of other sales can be committed without them.
     Sales(BTreeSet<i64>, Error),
-    /// An error that concerns all of them.
+    /// An error that concerns all orders.
     All(Error),
 }
 
@@ -89,8 +89,8 @@ impl OrderTransaction {
         }
     }
 
-    /// An order of each of these buyers, and whether it is not cancelled: the one that is not, else the last, which a key of
-    /// somebody else's may count.
+    /// An order of each of these buyers, and whether it is not cancelled: the order that is not cancelled, else the last
+    /// cancelled one, which may still count for a unique key that somebody else added.
     pub(super) async fn orders_of(
         &mut self,
         buyers: &[Buyer],
@@ -104,7 +104,7 @@ impl OrderTransaction {
 
 /// The orders of these buyers, to be read by [`orders_by_buyer`].
 fn orders_sql(buyers: &[Buyer]) -> String {
-    let buyers: Vec<String> = buyers
+    let conditions: Vec<String> = buyers
         .iter()
         .map(|buyer| {
             let Buyer {
@@ -117,7 +117,7 @@ fn orders_sql(buyers: &[Buyer]) -> String {
     format!(
         "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id, \
          CAST(COALESCE(status, 1) <> 4 AS SIGNED) FROM tb_voucher_order WHERE {} ORDER BY status <> 4, id",
-        buyers.join(" OR ")
+        conditions.join(" OR ")
     )
 }
 
@@ -129,7 +129,7 @@ fn orders_by_buyer(reply: &Reply) -> Result<HashMap<Buyer, (i64, bool)>, Error> 
             user_id,
             voucher_id,
         };
-        // Of several the last counts.
+        // The last row of a buyer replaces those before.
         orders.insert(buyer, (id, is_live == 1));
     }
     Ok(orders)

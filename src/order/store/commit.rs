@@ -6,13 +6,13 @@
 //! - The hot row, the sale's stock, is changed last, because all buyers of the sale queue for it: it is locked while the
 //!   server runs the rest of the text, and not while a reply and the next request travel. Every transaction changes the rows
 //!   of several sales in the order of their ids, so that no two wait for each other.
-//! - A text that is long on its way does not commit: the *deadline* is a check by the server's own clock. It stands behind
-//!   the INSERT, which may wait for another transaction; the UPDATE may wait past it, as by then the order's row is locked.
-//! - A failed check, a refused row, a lost deadlock or lock wait and a read-only server say where a text stopped. What breaks
-//!   or interrupts a connection is a lost reply, however many replies came before it: a proxy that has lost its server
-//!   sends an error too. What became of the text is then decided by a row under the order's id ([`super::decide`]).
-//!
-//! Only here can a purchase end in [`Error::OutcomeUnknown`].
+//! - A text that arrives late does not commit: the *deadline* is a check by the server's own clock. It stands behind the
+//!   INSERT, because that may wait for another transaction. The UPDATE may wait past the deadline, as by then the order's
+//!   row is locked.
+//! - A failed check, a refused row, a lost deadlock or lock wait and a read-only server say where a text stopped. An error
+//!   that breaks or interrupts the connection counts as a lost reply, however many replies came before it: a proxy that has
+//!   lost its server sends an error too. What became of the text is then decided by a row under the order's id
+//!   ([`super::decide`]). Only if the database cannot say that either, the purchase ends in [`Error::OutcomeUnknown`].
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -37,13 +37,14 @@ use crate::request::trace::{self, Step};
 /// A purchase commits within this time of the second in its id, by the database's clock.
 pub const COMMITS_WITHIN: TimeDelta = TimeDelta::seconds(20);
 
-/// Whose orders a text commits: until when it may commit, and what is done when its reply is lost. No text commits after the
-/// time limit of its attempt.
+/// Whose orders a text commits. This decides until when the text may commit, and what is done if its reply is lost. No text
+/// commits after the time limit of its attempt.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// Purchases that wait for the reply: they are committed within [`COMMITS_WITHIN`], and a lost reply is decided at once.
     Purchases,
-    /// Entries of the stream, whose ids may be old. A lost reply leaves them pending, and the next attempt meets their keys.
+    /// Entries of the stream, whose ids may be old. A lost reply leaves them pending, and the next attempt finds their rows if
+    /// they were committed.
     Entries,
 }
 
@@ -60,7 +61,7 @@ enum Part {
     Commit,
 }
 
-/// What came of a text that commits.
+/// How a text that commits ended.
 pub enum Ended {
     /// All of it was done.
     Committed,
@@ -96,7 +97,7 @@ impl Ended {
 /// Where a text stopped, and why.
 #[derive(Debug)]
 pub enum Obstacle {
-    /// So many rows were inserted, which are not all.
+    /// Only this many rows were inserted, not all.
     Inserted(usize),
     /// A unique key refused a row.
     DuplicateKey,
@@ -110,12 +111,13 @@ pub enum Obstacle {
     Conflict,
 }
 
-/// What a text that commits does, before its deadline and behind it.
+/// A text that commits, while it is put together: the statements before its deadline, and what is taken from the stock
+/// behind it.
 #[derive(Default)]
 pub struct Text {
     parts: Vec<Part>,
     sql: String,
-    /// So many are taken from the stock of each of these sales.
+    /// How many units are taken from the stock of each sale.
     taken: BTreeMap<i64, usize>,
 }
 
@@ -129,7 +131,7 @@ impl Text {
         self
     }
 
-    /// Fails where the condition holds.
+    /// Adds a check that fails if the condition holds.
     fn refuse(self, part: Part, condition: &str) -> Self {
         self.add(part, &format!("SET @check = {} + ({condition})", i64::MAX))
     }
@@ -153,7 +155,7 @@ impl Text {
         )
     }
 
-    /// Claims a unit by these statements, of which the last one changes its row.
+    /// Claims a unit by these statements; the last of them has to change one row.
     pub(super) fn claim(mut self, statements: &[String]) -> Self {
         for statement in statements {
             self = self.add(Part::Claim, statement);
@@ -169,7 +171,7 @@ impl Text {
         self
     }
 
-    /// With the deadline, the change of the hot rows, and the COMMIT.
+    /// Adds the deadline, the change of the hot rows, and the COMMIT.
     fn finish(mut self, latest: DateTime<Utc>) -> Self {
         let latest = latest.format("%Y-%m-%d %H:%M:%S%.6f");
         let taken = mem::take(&mut self.taken);
@@ -212,8 +214,8 @@ impl OrderTransaction {
             self.ended();
             return Ok(Ended::Committed);
         };
-        let part = text.parts.get(replies.len()).copied();
-        let obstacle = match (part, meaning_of(&error)) {
+        let failed_part = text.parts.get(replies.len()).copied();
+        let obstacle = match (failed_part, meaning_of(&error)) {
             (_, Meaning::ReadOnly) => return Err(error.into()),
             (Some(Part::InTime), _) if is_out_of_range(&error) => {
                 self.roll_back_and_ask_the_clock().await?;
@@ -242,10 +244,10 @@ impl OrderTransaction {
         Ok(Ended::Stopped(Box::new(self), obstacle))
     }
 
-    /// Ends a purchase of one order by such a text; says whether it is bought.
+    /// Ends a purchase of one order by such a text; returns the order's id.
     ///
     /// # Errors
-    /// As of [`OrderTransaction::commit_with`]; and the refusals.
+    /// Those of [`OrderTransaction::commit_with`], and the refusals.
     pub async fn place(self, order: &NewOrder, text: Text) -> Result<i64, Error> {
         let inserts = text.parts.contains(&Part::Insert);
         let placing = self.commit_with(text, order, Kind::Purchases);
@@ -253,8 +255,8 @@ impl OrderTransaction {
         ended.outcome_of(order).await
     }
 
-    /// Decides by this order what became of the transaction: its id, or, where it does not exist and never will, `error`. Boxed,
-    /// because it is rare, and every purchase would carry its size.
+    /// Decides by this order what became of the transaction. Returns the order's id, or `error` if the order does not exist and
+    /// never will. Boxed, because it is rare, and the future of every purchase would have room for it.
     pub fn decided(
         self,
         order: &NewOrder,
@@ -272,14 +274,14 @@ impl OrderTransaction {
         })
     }
 
-    /// Until when the text may commit, by the server's clock; `time_left` of the attempt is left.
+    /// Until when the text may commit, by the server's clock; the attempt ends in `time_left`.
     fn latest_commit(&self, time_left: Duration, order: &NewOrder, kind: Kind) -> DateTime<Utc> {
         // Every connection asks the clock when it is opened.
         let now = self.db.clock().now().unwrap_or_else(Utc::now);
-        let attempt = now + time_left;
+        let attempt_ends = now + time_left;
         match kind {
-            Kind::Purchases => attempt.min(drawn_at(self.zone, order.id) + COMMITS_WITHIN),
-            Kind::Entries => attempt,
+            Kind::Purchases => attempt_ends.min(drawn_at(self.zone, order.id) + COMMITS_WITHIN),
+            Kind::Entries => attempt_ends,
         }
     }
 
@@ -295,7 +297,8 @@ impl OrderTransaction {
         Ok(())
     }
 
-    /// Commits a change that the existence of an order does not prove. A lost reply is [`Error::OutcomeUnknown`] with `order_id`.
+    /// Commits a change that cannot be decided by the row of a new order, such as a cancellation. If the reply is lost, the
+    /// error is [`Error::OutcomeUnknown`] with `order_id`.
     pub(super) async fn commit_once(mut self, order_id: i64) -> Result<(), Error> {
         let now = Instant::now();
         if now >= self.deadline {
@@ -317,13 +320,13 @@ impl OrderTransaction {
     }
 }
 
-/// A text's step in a traced request: `placed`, where it inserted the order as well.
+/// A text's step in a traced request: `placed`, or, for a text that does not insert the order and finds stock, `committed`.
 pub(super) fn step_of(ended: &Result<Ended, Error>, inserts: bool) -> Step {
     let outcome = match ended {
         Ok(Ended::Committed) if inserts => "taken",
         Ok(Ended::Stopped(_, Obstacle::SoldOut)) => "nothing-left",
         Ok(Ended::Stopped(_, Obstacle::Inserted(_))) => "ordered-before",
-        // Another request of this buyer inserted one meanwhile, so no lock kept the two apart.
+        // Another request of this buyer inserted an order meanwhile: no lock kept the two requests apart.
         Ok(Ended::Stopped(_, Obstacle::DuplicateKey)) => "index-refused",
         _ if inserts => "failed",
         ended => return steps::committed(matches!(ended, Ok(Ended::Committed))),
@@ -331,16 +334,17 @@ pub(super) fn step_of(ended: &Result<Ended, Error>, inserts: bool) -> Step {
     steps::placed(outcome)
 }
 
-/// One UPDATE for all takes a third of the server's time for one each, and locks the rows in the order of their key.
+/// One UPDATE for all sales takes a third of the server's time for one UPDATE each, and locks the rows in the order of their
+/// key.
 fn take_sql(counts: &BTreeMap<i64, usize>) -> String {
-    let mut sales: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
+    let mut by_count: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
     for (voucher_id, count) in counts {
-        sales.entry(*count).or_default().push(*voucher_id);
+        by_count.entry(*count).or_default().push(*voucher_id);
     }
-    let count = match sales.first_key_value() {
-        Some((count, _)) if sales.len() == 1 => count.to_string(),
+    let count = match by_count.first_key_value() {
+        Some((count, _)) if by_count.len() == 1 => count.to_string(),
         _ => {
-            let cases = sales.iter().map(|(count, ids)| {
+            let cases = by_count.iter().map(|(count, ids)| {
                 let ids = id_list(ids.iter().copied());
                 format!("WHEN voucher_id IN ({ids}) THEN {count} ")
             });

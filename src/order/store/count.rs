@@ -30,7 +30,7 @@ pub struct OpenSale {
 
 from_row! { OpenSale: voucher_id, strategy, issued, stock, ends, has_returns }
 
-/// Whether a row is locked is asked three times in all: a commit is over by then.
+/// A locked row is tried three times in all: a commit that is under way is over by then.
 const LOCK_TRIES: ConstantBuilder = ConstantBuilder::new()
     .with_delay(Duration::from_millis(20))
     .with_max_times(2);
@@ -60,8 +60,7 @@ impl OrderStore {
         Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
-    /// The sales that are open, or will be; of these only some where `among` names them. A row that cannot be read is left
-    /// out.
+    /// The sales that are open, or will be; only those of `among`, if it is given. A row that cannot be read is left out.
     pub async fn open_sales(&self, among: Option<Vec<i64>>) -> Result<Vec<OpenSale>, Error> {
         let mut sql = String::from(
             "SELECT CAST(voucher_id AS SIGNED) AS voucher_id, strategy, \
@@ -101,7 +100,7 @@ impl OrderStore {
         }
     }
 
-    /// Records that a sale which a Java node published is sold on the stream, and what was issued: what is left, and the
+    /// Records that a sale which a Java node published is sold on the stream, and how much was issued: the stock, and the
     /// orders that are not cancelled. Says whether it was not recorded before.
     pub async fn adopt_sale(&self, voucher_id: i64) -> Result<bool, Error> {
         let mut transaction = self.begin().await?;
@@ -120,7 +119,7 @@ impl OrderStore {
 }
 
 impl OrderTransaction {
-    /// The rows under the ids of `orders`, as this transaction sees it: whose each is, and whether it is not cancelled.
+    /// The rows under the ids of `orders`, as this transaction sees them: whose each is, and whether it is not cancelled.
     pub async fn rows_of(
         &mut self,
         orders: &[NewOrder],

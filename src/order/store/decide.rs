@@ -22,11 +22,11 @@ use super::transaction::{OrderTransaction, Sent};
 use crate::error::{Cause, Error};
 use crate::order::model::{Buyer, NewOrder, Order, is_refusal};
 
-/// So long after the second in its id no order commits any more, by the database's clock: ten seconds, by which clocks may
-/// step back, after [`super::commit::COMMITS_WITHIN`].
+/// This long after the second in its id, no order commits any more, by the database's clock:
+/// [`super::commit::COMMITS_WITHIN`], and ten seconds by which clocks may step back.
 const SETTLED_AFTER: TimeDelta = TimeDelta::seconds(30);
 
-/// An id that is so far ahead was drawn by nobody.
+/// An id that is further ahead than this was drawn by nobody.
 const NO_CLOCK_IS_AHEAD: TimeDelta = TimeDelta::days(1);
 
 /// What became of a transaction whose reply was lost.
@@ -47,15 +47,15 @@ pub enum Probe {
     Nothing,
 }
 
-/// Whether the row under an order's id, which is this buyer's, is its refusal.
+/// Whether the row under an order's id, which names this buyer, is the order's refusal.
 pub fn is_refusal_of(order: &NewOrder, row: Buyer) -> bool {
     row.user_id == order.buyer.user_id && is_refusal(order.id, row.voucher_id)
 }
 
 impl OrderStore {
-    /// Decides by this order, which may be any of those that the transaction was to leave as rows. The database is asked again and
-    /// again, for as long as one step may take: the first tries may meet connections that died with the one that was to
-    /// commit, or two who decide the same.
+    /// Decides by one order what became of a transaction; any order will do that the transaction was to leave as a row. The
+    /// database is asked again and again, for as long as one step may take: the first tries may meet connections that died
+    /// with the one that was to commit, or conflict with somebody who decides the same order.
     pub(super) async fn decide(&self, order: &NewOrder) -> Decision {
         let refusing = self
             .db
@@ -72,7 +72,8 @@ impl OrderStore {
         }
     }
 
-    /// Refuses those of `orders` that are not decided; returns the rows under their ids then.
+    /// Refuses those of `orders` that have no row yet. Returns the rows that are then under their ids: whose each is, and
+    /// whether it is not cancelled.
     ///
     /// # Errors
     /// Nothing is known; to be tried again.
@@ -100,13 +101,13 @@ impl OrderStore {
         }
     }
 
-    /// The row under this id, or that there will never be one. Writes nothing, and waits for no transaction on servers whose
-    /// locking reads see what is not committed. One at a time: two of the same id would be in each other's way, and strangers may
-    /// ask for any.
+    /// Finds the row under this id, or that there will never be one. Writes nothing. On servers whose locking reads see rows
+    /// that are not committed, waits for no transaction. Probes run one at a time: two of the same id would be in each
+    /// other's way, and strangers may ask for any id.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: it is not certain. A transaction that has inserted the order has not ended, or one may be on its
-    /// way whose deadline is not over, or the server takes no writes.
+    /// [`Error::Unavailable`] if it is not certain: a transaction that has inserted the order has not ended, a text may be on
+    /// its way whose deadline is not over, or the server takes no writes.
     pub async fn probe(&self, order_id: i64, user_id: i64) -> Result<Probe, Error> {
         let drawn_at = drawn_at(self.zone, order_id);
         let sql_time = |time: DateTime<Utc>| time.format("%Y-%m-%d %H:%M:%S");

@@ -8,8 +8,8 @@ use crate::id::EPOCH_SECONDS;
 const ORDERS: i64 = 200;
 
 impl OrderStore {
-    /// The newest orders by the offset from UTC, seconds, that their ids were made with: the local seconds in the id less
-    /// the instant of the row, rounded to a quarter of an hour. As (offset, orders), the most orders first.
+    /// The newest orders by the offset from UTC, in seconds, that their ids were made with: the local seconds in the id less
+    /// the instant of the row's `create_time`, rounded to a quarter of an hour. As (offset, orders), the most orders first.
     pub async fn offsets_of_ids(&self) -> Result<Vec<(i64, i64)>, Error> {
         // Unpaid and paid ones, by status as the index has them; a Java node's stay unpaid.
         let sql = format!(

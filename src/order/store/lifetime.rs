@@ -54,10 +54,10 @@ impl Among<'_> {
 
 impl OrderStore {
     /// Unpaid orders that are older than `seconds` by the database's clock (`create_time`) and by this node's (the seconds
-    /// in the id), at most `limit`. An order that the database's clock shows in the future, since it was stepped back, is judged
-    /// by its id alone. One whose id is of the future waits until that has come: the seconds in an id are the latest that any
-    /// clock said, so the database's, which may have dated it, must not decide alone. So no step of one clock expires an order
-    /// early.
+    /// in the id), at most `limit`. An order whose `create_time` is in the future, because the database's clock was stepped
+    /// back, is judged by its id alone. An order whose id is in the future waits until that time has come: the seconds in an id
+    /// are the latest that any clock said, perhaps the database's own, which must not decide alone. So no step of one clock
+    /// expires an order early.
     pub async fn unpaid_since(
         &self,
         seconds: u64,
@@ -66,7 +66,7 @@ impl OrderStore {
     ) -> Result<Vec<OrderKey>, Error> {
         let now = self.local_seconds();
         // Whole seconds on both sides: `<` makes sure that none is taken early.
-        let old = now
+        let ids_before = now
             .saturating_sub(seconds.try_into().unwrap_or(i64::MAX))
             .max(0)
             << SEQUENCE_BITS;
@@ -80,7 +80,7 @@ impl OrderStore {
         let query = sqlx::query_as(&sql)
             .persistent(condition.is_empty())
             .bind(seconds)
-            .bind(old)
+            .bind(ids_before)
             .bind(limit);
         Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
@@ -88,7 +88,7 @@ impl OrderStore {
     /// Cancels those of `orders` (all of one sale) that are unpaid, and returns their stock; returns how many those are.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] where the commit's reply was lost; every other error: nothing was done.
+    /// [`Error::OutcomeUnknown`] if the commit's reply was lost; after every other error, nothing was done.
     pub async fn cancel(&self, voucher_id: i64, orders: &[i64]) -> Result<usize, Error> {
         let Some(&first) = orders.first() else {
             return Ok(0);
@@ -134,7 +134,7 @@ impl OrderStore {
             let row =
                 |order: &OrderKey| format!("({},{voucher_id},{})", order.order_id, order.user_id);
             let rows = unpaid.iter().map(row).collect::<Vec<_>>().join(",");
-            // One that is there already is delivered as well.
+            // A row that is there already stays, and is delivered as well.
             let outbox = format!(
                 "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES {rows} \
                  ON DUPLICATE KEY UPDATE create_time = create_time"
@@ -170,7 +170,8 @@ impl OrderStore {
     }
 
     /// Removes the rows of the outbox that no sale on the stream waits for: there is no counter to set. They are read first and
-    /// deleted by their ids: a subquery of a DELETE locks the rows that it reads, and purchases would wait for those of sales.
+    /// deleted by their ids: a DELETE with a subquery would lock the rows of the sales that it reads, and purchases would wait
+    /// for these.
     pub async fn delete_idle_returns(&self) -> Result<(), Error> {
         let sql = format!(
             "SELECT r.order_id FROM tb_stock_return r LEFT JOIN tb_seckill_voucher s \

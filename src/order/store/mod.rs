@@ -2,8 +2,8 @@
 //!
 //! - [`orders`]: reads, and [`OrderStore`] itself.
 //! - [`transaction`]: [`OrderTransaction`]; each statement that is sent by itself is a method.
-//! - [`commit`]: the text that commits a purchase, mostly the whole transaction. [`decide`]: what became of one whose reply was
-//!   lost, and whether an order that is not found may still come.
+//! - [`commit`]: the text that commits a purchase, which is usually the whole transaction. [`decide`]: what became of a text
+//!   whose reply was lost, and whether an order that is not found may still come.
 //! - [`batch`]: many orders in one transaction.
 //! - [`units`]: the rows of the strategy `unit-rows`.
 //! - [`lifetime`]: payment, cancellation, and the transactional outbox of returned stock.

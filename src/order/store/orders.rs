@@ -1,4 +1,4 @@
-//! [`OrderStore`]: the orders in the database, and the reads of it.
+//! [`OrderStore`]: the orders in the database, and how they are read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ pub struct OrderStore {
     pub(super) db: Database,
     /// The zone of times in replies, and of the day of order ids.
     pub(super) zone: Zone,
+    /// Held by a probe, so that they run one at a time.
     pub(super) probing: Arc<Mutex<()>>,
 }
 
@@ -65,12 +66,12 @@ impl OrderStore {
         self.zone.now().and_utc().timestamp() - EPOCH_SECONDS
     }
 
-    /// The local seconds since 1970, of which order ids are made, at this instant, in µs since 1970.
+    /// The local seconds since 1970, which order ids are made of, at an instant that is given in µs since 1970.
     pub fn local_seconds_at(&self, instant_us: i64) -> i64 {
         self.zone.seconds_at(instant_us)
     }
 
-    /// The end of the second in the id. Where clocks are turned back and it was twice, of the later one.
+    /// The end of the second in the id. If clocks were turned back and this local second came twice, the end of the later one.
     pub fn drawn_at(&self, order_id: i64) -> DateTime<Utc> {
         drawn_at(self.zone, order_id)
     }
@@ -86,7 +87,7 @@ impl OrderStore {
         OrderTransaction::begin(self.db.clone(), self.zone, Some(deadline)).await
     }
 
-    /// One order, as last committed. Of one that is not found nothing is known: it may be about to be committed.
+    /// One order, as last committed. If it is not found, nothing is known: it may be about to be committed.
     pub async fn find(&self, order_id: i64) -> Result<Option<Order>, Error> {
         let sql = format!("{SELECT_ORDER} WHERE id = ?");
         let query = sqlx::query_as(&sql).bind(order_id);
@@ -97,7 +98,7 @@ impl OrderStore {
         Ok(order.map(|order| in_zone(self.zone, order)))
     }
 
-    /// As [`OrderStore::find`], of a server that takes writes.
+    /// As [`OrderStore::find`], read from a server that takes writes.
     pub async fn find_current(&self, order_id: i64) -> Result<Option<Order>, Error> {
         let sql = format!("{SELECT_ORDER} WHERE id = ?");
         let query = sqlx::query_as(&sql).bind(order_id);

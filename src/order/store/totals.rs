@@ -96,7 +96,7 @@ impl OrderStore {
     }
 }
 
-/// That a row of this table is of this sale, or of any.
+/// The condition that a row of this table is of this sale, or of any.
 fn condition_on(table: &str, voucher_id: Option<i64>) -> String {
     match voucher_id {
         Some(id) => format!("{table}.voucher_id = {id}"),

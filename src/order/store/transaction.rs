@@ -1,10 +1,10 @@
 //! One purchase's database transaction: each statement that a strategy may run in it is a method.
 //!
-//! Statements are sent as text, several of them in one request where nothing has to be decided between them: the protocol
-//! lets no prepared statements be sent together. All that is put into a text are integers. The first request also opens the
+//! Statements are sent as text, several of them in one request if nothing has to be decided between them: the protocol
+//! cannot send prepared statements together. Only integers are put into a text. The first request also opens the
 //! transaction; [`super::OrderStore::begin`] sends nothing.
 //!
-//! Its end is in [`super::commit`].
+//! How a transaction commits is in [`super::commit`].
 //!
 //! Whatever fails before the commit made no order: a transaction that is dropped open closes its connection, and
 //! the server rolls back.
@@ -25,7 +25,7 @@ use crate::order::model::{Buyer, BuyerStatus, NewOrder};
 use crate::order::steps;
 use crate::request::trace;
 
-/// What begins a transaction. Were one open, START TRANSACTION would commit it.
+/// Begins a transaction. ROLLBACK comes first because START TRANSACTION would commit a transaction that is still open.
 const BEGIN: &str = "ROLLBACK; START TRANSACTION; ";
 const BEGIN_STATEMENTS: usize = 2;
 
@@ -34,11 +34,11 @@ const BEGIN_STATEMENTS: usize = 2;
 /// server rolls back, whatever state the protocol is in.
 pub struct OrderTransaction {
     pub(super) db: Database,
-    /// Of the seconds in order ids.
+    /// The zone of the seconds in order ids.
     pub(super) zone: Zone,
     connection: PooledConnection,
-    /// All statements up to the commit share one time limit, after which it does not begin. The commit has one of its own: it
-    /// must not be cut short because the others were slow.
+    /// All statements before the commit share this time limit; after it, the commit does not begin. The commit has a limit of
+    /// its own: it must not be cut short because the others were slow.
     pub(super) deadline: Instant,
     /// Whether `START TRANSACTION` was sent.
     begun: bool,
@@ -94,7 +94,7 @@ impl OrderTransaction {
         ))
     }
 
-    /// On this connection, of the database's pool.
+    /// A transaction on this connection of the database's pool.
     pub(super) fn on_connection(
         db: Database,
         zone: Zone,
@@ -110,11 +110,11 @@ impl OrderTransaction {
         }
     }
 
-    /// Inserts the order unless the buyer has a committed one already; says whether it did. Two of these at once can both insert
-    /// an order of one buyer.
+    /// Inserts the order unless the buyer has a committed one already; says whether it did. Two calls at the same time can both
+    /// insert an order of one buyer.
     ///
     /// # Errors
-    /// As of [`OrderTransaction::insert`].
+    /// Those of [`OrderTransaction::insert`].
     pub async fn insert_if_first(&mut self, order: &NewOrder) -> Result<bool, Error> {
         let insert = insert_if_first_sql(order);
         let inserting = self.insert_by(order, &insert);
@@ -147,8 +147,9 @@ impl OrderTransaction {
         }
     }
 
-    /// Why a unique key, of whatever columns, refuses the order; `None` where it is this order that is there, by an earlier copy
-    /// of the text. The rows say it; which key it was, the server tells as text only, and a table may have keys of somebody else.
+    /// Why a unique key refuses the order; `None` if the row in the way is this order, inserted by an earlier copy of the text.
+    /// It is found in the rows: the server names the key only in the text of its error, and a table may have further unique
+    /// keys that somebody else added.
     pub(super) async fn refused_by_key(
         &mut self,
         order: &NewOrder,
@@ -160,7 +161,7 @@ impl OrderTransaction {
         let existing = self.orders_of(slice::from_ref(&order.buyer)).await?;
         Ok(Some(match existing.get(&order.buyer) {
             Some((id, _)) => Error::AlreadyOrdered(Some(*id)),
-            // Who was in the way has gone.
+            // The row that was in the way is gone.
             None => Error::Conflict,
         }))
     }
@@ -251,18 +252,18 @@ impl OrderTransaction {
         Ok(())
     }
 
-    /// Rolled back by a statement that was answered: what is sent next opens a transaction.
+    /// The transaction was rolled back by a statement that was answered: what is sent next opens another one.
     pub(super) fn rolled_back(&mut self) {
         self.begun = false;
         self.connection.answered();
     }
 
-    /// Committed or rolled back for certain: the connection can be used again.
+    /// The transaction is committed or rolled back for certain: the connection can be used again.
     pub(super) fn ended(mut self) {
         self.connection.answered();
     }
 
-    /// Sends statements as one text, in front of which the first one opens the transaction. They are run up to the first
+    /// Sends statements as one text. The first text also opens the transaction. The server runs the statements up to the first
     /// that fails.
     pub(super) async fn send(&mut self, statements: &str) -> Sent {
         let begins = !mem::replace(&mut self.begun, true);
@@ -274,9 +275,9 @@ impl OrderTransaction {
         let mut replies = Vec::with_capacity(4);
         let running = async {
             let mut rows = Vec::new();
-            let mut steps = raw_sql(&text).fetch_many(&mut *self.connection);
-            while let Some(step) = steps.next().await {
-                match step? {
+            let mut results = raw_sql(&text).fetch_many(&mut *self.connection);
+            while let Some(result) = results.next().await {
+                match result? {
                     Either::Left(done) => replies.push(Reply {
                         changed: done.rows_affected(),
                         rows: mem::take(&mut rows),
@@ -302,7 +303,7 @@ impl OrderTransaction {
     /// Sends statements of which none may fail.
     ///
     /// # Errors
-    /// Of the first that failed.
+    /// The error of the statement that failed.
     pub(super) async fn run(&mut self, statements: &str) -> Result<Vec<Reply>, Error> {
         let Sent { replies, error } = self.send(statements).await;
         error.map_or(Ok(replies), |error| Err(error.into()))
@@ -363,8 +364,8 @@ pub(super) fn insert_if_first_sql(order: &NewOrder) -> String {
         },
         unguarded,
     } = *order;
-    // `buyer` is the user of a guarded order that is not cancelled. The index that has both columns finds at most one row, so the
-    // server plans nothing, which is an eighth of its time for an order.
+    // `buyer` is the user of a guarded order that is not cancelled. The unique index on both columns finds at most one row, so
+    // the server has nothing to plan; that saves an eighth of its time for an order.
     let (user, status) = if unguarded {
         ("user_id", " AND status <> 4")
     } else {

@@ -10,11 +10,11 @@ use crate::order::steps;
 use crate::request::trace;
 
 impl OrderTransaction {
-    /// As [`OrderTransaction::place`], with a unit of the sale.
+    /// As [`OrderTransaction::place`], for an order that claims a unit of the sale.
     pub async fn place_with_unit(self, order: &NewOrder) -> Result<i64, Error> {
         let placing = self.commit_with_unit(order);
         let ended = trace::step(placing, |ended| match ended {
-            // There the index is what checks the buyer.
+            // On this strategy the unique index checks the buyer.
             Ok(Ended::Stopped(_, Obstacle::DuplicateKey)) => steps::placed("ordered-before"),
             ended => step_of(ended, true),
         });
@@ -37,6 +37,7 @@ impl OrderTransaction {
         };
         let claim = claim_any(order.buyer.voucher_id);
         let claimed: Vec<u64> = open.run(&claim).await?.iter().map(Reply::changed).collect();
+        // Either the second statement has deleted a row, or the third has lowered the stock.
         match claimed[..] {
             [_, 1, _] | [_, _, 1] => open.commit_with(Text::default(), order, kind).await,
             _ => Ok(Ended::Stopped(open, Obstacle::SoldOut)),
@@ -58,8 +59,8 @@ fn claim_a_free_row(voucher_id: i64) -> [String; 3] {
     ]
 }
 
-/// Waits for the rows that purchases in flight have locked, because one that is undone leaves its row; then takes one from
-/// the stock.
+/// Waits for a row that a purchase in flight has locked, because a purchase that is undone leaves its row. If there is no row,
+/// takes one from the stock.
 fn claim_any(voucher_id: i64) -> String {
     format!(
         "SELECT id INTO @unit FROM tb_stock_unit FORCE INDEX (idx_voucher) \

@@ -14,8 +14,9 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     place_order(purchase, &order).await
 }
 
-/// Checks the buyer, inserts, decrements and commits, in one round trip. Safe for one buyer at a time; callers ensure that with
-/// a lock. Strategies that are unsafe on purpose take two: within one text their mistake would hardly be seen.
+/// Checks the buyer, inserts, decrements and commits, in one round trip. Safe only if a buyer has one call at a time; callers
+/// ensure that with a lock. Strategies that are unsafe on purpose take two round trips: in one, their mistake would hardly be
+/// seen.
 pub async fn place_order(purchase: Purchase<'_>, order: &NewOrder) -> Result<i64, Error> {
     let mut transaction = purchase.begin().await?;
     if purchase.sale.strategy.is_unsafe() {
@@ -26,7 +27,7 @@ pub async fn place_order(purchase: Purchase<'_>, order: &NewOrder) -> Result<i64
     transaction.place(order, text).await
 }
 
-/// Decrements and commits where the order is inserted; undoes the transaction where its buyer had one.
+/// Decrements and commits if the order is inserted; rolls back if its buyer had an order already.
 pub async fn finish(
     transaction: OrderTransaction,
     order: &NewOrder,

@@ -34,7 +34,7 @@ pub struct PurchaseContext {
     pub lab: bool,
     pub group_commit: GroupCommit,
     pub stream: OrderStream,
-    /// By user.
+    /// A lock for each user.
     pub process_locks: ProcessLocks,
 }
 

@@ -1,8 +1,8 @@
 //! Per-user lock in Redis as tutorials begin it: `SET key value NX PX lease`, and at the end a plain `DEL`. The value is not
-//! looked at, so the `DEL` removes the lock whose ever it is. The lease ends in mid-work, and a second request acquires the
+//! looked at, so the `DEL` removes the lock, whoever owns it. The lease ends in mid-work, and a second request acquires the
 //! lock; the first one finishes and deletes the second one's lock; a third acquires it. Requests that overlap see no order
-//! of each other. To compare the value before the `DEL` would be half a cure: these are two commands, between which the
-//! lease can end (a level of the page `/learn` shows it). [`super::setnx_lock`] does both in one script. Unsafe on purpose.
+//! of each other. To compare the value before the `DEL` would be half a cure: the lease can end between the two commands (a
+//! level of the page `/learn` shows it). [`super::setnx_lock`] does both in one script. Unsafe on purpose.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
             .ok_or(Error::LockBusy)?;
     }
     let outcome = conditional::place_order(purchase, &order).await;
-    // Whose lock this is by now is not asked.
+    // Nobody checks whose lock this is by now.
     let released: RedisResult<()> = redis.clone().del(&key).await;
     if let Err(error) = released {
         tracing::warn!(%error, lock = key, "the purchase lock could not be released");

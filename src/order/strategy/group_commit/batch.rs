@@ -34,7 +34,7 @@ const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 /// Counters for `/metrics`; all only rise.
 #[derive(Debug)]
 pub struct GroupCommitStats {
-    /// Orders by batch; without batches that committed none.
+    /// Orders committed by each batch, without batches that committed none.
     pub sizes: Histogram,
     /// Batches that were split into single transactions because of one order.
     pub splits: AtomicU64,
@@ -85,7 +85,7 @@ pub struct QueuedPurchase {
     /// The sale may close while it waits.
     pub(super) window: Window,
     pub(super) since: Instant,
-    /// It is not committed where that has not begun by then.
+    /// If its commit has not begun by then, it is not committed.
     pub(super) deadline: Deadline,
     pub(super) answer: Answer,
 }
@@ -117,21 +117,21 @@ impl BatchedBuyer {
     }
 }
 
-/// What became of a batch beside the answers.
+/// How a batch ended, apart from the answers.
 #[derive(Default)]
-pub(super) struct Ended {
+pub(super) struct BatchEnd {
     /// Whether it came to its commit: no row of a sale was in the way.
-    pub unblocked: bool,
+    pub reached_commit: bool,
     /// Sales whose row could not be changed, and their purchases, which are not answered.
     pub blocked: Vec<(i64, Vec<QueuedPurchase>)>,
 }
 
-/// Commits a batch of purchases, in the order of their arrival, and answers them all, but for those of sales that keep the
+/// Commits a batch of purchases, in the order of their arrival, and answers them all, except those of sales that keep the
 /// others from being committed.
-pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> Ended {
-    let mut buyers = batch(queued, context.timeout);
-    let mut ended = Ended::default();
-    // That of the one who came first.
+pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> BatchEnd {
+    let mut buyers = join_repeated_requests(queued, context.timeout);
+    let mut ended = BatchEnd::default();
+    // The earliest deadline: that of the buyer who came first.
     let Some(deadline) = buyers.iter().map(|buyer| buyer.first.deadline).min() else {
         return ended;
     };
@@ -145,10 +145,11 @@ pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> E
     loop {
         match context.commit(&orders, deadline).await {
             Ok(outcomes) => {
-                ended.unblocked = true;
+                ended.reached_commit = true;
                 let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-                let answers = buyers.into_iter().zip(outcomes);
-                answers.for_each(|(buyer, outcome)| buyer.answer(outcome, committed));
+                for (buyer, outcome) in buyers.into_iter().zip(outcomes) {
+                    buyer.answer(outcome, committed);
+                }
             }
             Err(BatchError::Sales(sales, error)) if is_of_several_sales(&orders) => {
                 tracing::warn!(voucher_ids = ?sales, %error, "sales are committed apart from the others");
@@ -184,29 +185,29 @@ fn is_of_several_sales(orders: &[NewOrder]) -> bool {
 }
 
 fn answer_all(buyers: Vec<BatchedBuyer>, error: &Error) {
-    buyers
-        .into_iter()
-        .for_each(|buyer| buyer.answer(Err(error.clone()), 0));
+    for buyer in buyers {
+        buyer.answer(Err(error.clone()), 0);
+    }
 }
 
 /// Refuses purchases that waited too long or past the end of the sale, and joins requests of the same buyer.
-fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
+fn join_repeated_requests(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
     let mut buyers: Vec<BatchedBuyer> = Vec::with_capacity(queued.len());
     let mut positions: HashMap<Buyer, usize> = HashMap::with_capacity(queued.len());
-    for first in queued {
-        let admitted = if first.since.elapsed() > limit {
+    for purchase in queued {
+        let admitted = if purchase.since.elapsed() > limit {
             Err(Error::Unavailable(Cause::Database))
         } else {
-            first.window.require_open()
+            purchase.window.require_open()
         };
         if let Err(refusal) = admitted {
-            first.answer(Err(refusal), 0);
-        } else if let Some(&position) = positions.get(&first.buyer) {
-            buyers[position].repeated.push(first);
+            purchase.answer(Err(refusal), 0);
+        } else if let Some(&position) = positions.get(&purchase.buyer) {
+            buyers[position].repeated.push(purchase);
         } else {
-            positions.insert(first.buyer, buyers.len());
+            positions.insert(purchase.buyer, buyers.len());
             buyers.push(BatchedBuyer {
-                first,
+                first: purchase,
                 repeated: Vec::new(),
             });
         }

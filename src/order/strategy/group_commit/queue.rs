@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use super::batch::{BatchAnswer, BatchContext, Ended, GroupCommitStats, QueuedPurchase};
+use super::batch::{BatchAnswer, BatchContext, BatchEnd, GroupCommitStats, QueuedPurchase};
 use super::queues::{Key, QueueDepth, Queues};
 use crate::error::Error;
 use crate::id::IdGenerator;
@@ -22,7 +22,9 @@ pub use super::queues::GroupCommitLimits;
 
 /// Purchases that may wait in a queue.
 pub const QUEUE: usize = 4096;
-/// How long a worker pauses for those who come back; the timer's resolution makes it up to a millisecond more.
+
+/// How long a worker pauses after a large batch, whose buyers are about to come back; the timer's resolution makes it up to a
+/// millisecond more.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// The queues of this process. Cheap to clone.
@@ -67,10 +69,11 @@ impl GroupCommit {
             answer,
         };
         match self.0.queues.enqueue(buyer.voucher_id, purchase) {
-            Ok(starts) => starts.into_iter().for_each(|key| self.start_worker(key)),
+            Ok(Some(key)) => self.start_worker(key),
+            Ok(None) => {}
             Err(error) => return error.into(),
         }
-        // Without an answer the batch has panicked, and it is unknown how far it came.
+        // Without an answer, the batch has panicked: it is unknown whether it has committed.
         answered
             .await
             .unwrap_or_else(|_| Error::OutcomeUnknown(None).into())
@@ -92,19 +95,22 @@ impl GroupCommit {
                 .tasks
                 .spawn(super::batch::run(self.0.batches.clone(), batch));
             match run.await {
-                Ok(Ended { unblocked, blocked }) => {
+                Ok(BatchEnd {
+                    reached_commit,
+                    blocked,
+                }) => {
                     for (sale, purchases) in blocked {
                         if self.0.queues.set_apart(sale, purchases) {
                             self.start_worker(Some(sale));
                         }
                     }
-                    if let Some(sale) = key.filter(|_| unblocked) {
+                    if reached_commit && let Some(sale) = key {
                         self.0.queues.rejoin(sale);
                     }
                 }
                 Err(error) => tracing::error!(%error, "a batch ended without answering"),
             }
-            if self.0.queues.pauses(key, done) {
+            if self.0.queues.should_pause(key, done) {
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -1,6 +1,6 @@
-//! [`Queues`]: what waits for a commit, and how many workers empty each queue. All sales share a queue, but for those that
-//! keep the others from being committed: each of them has one of its own until it is committed again. Pure: no purchases,
-//! no I/O.
+//! [`Queues`]: what waits for a commit, and how many workers empty each queue. All sales share one queue. A sale that keeps the
+//! others from being committed is set apart: it has a queue of its own until it is committed again. Pure: no purchases, no
+//! I/O.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct GroupCommitLimits {
     pub timeout: Duration,
 }
 
-/// Which queue: that of all sales, or of one that is apart.
+/// Which queue: `None` is that of all sales, `Some` that of a sale set apart.
 pub(super) type Key = Option<i64>;
 
 /// The queues.
@@ -59,16 +59,19 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Whether one more batch is worth while beside those in flight, if any.
+    /// Whether one more batch is worth while: as many items wait as are in flight, and one at least.
     fn is_ready(&self) -> bool {
         self.waiting.len() >= self.in_flight.max(1)
     }
 
-    /// Counts one more worker, where there is work for it.
-    fn starts_worker(&mut self, limits: GroupCommitLimits) -> bool {
-        let starts = self.workers < limits.in_flight && self.is_ready();
-        self.workers += u32::from(starts);
-        starts
+    /// Counts one more worker if there is work for it; says whether it did.
+    fn add_worker_if_ready(&mut self, limits: GroupCommitLimits) -> bool {
+        if self.workers < limits.in_flight && self.is_ready() {
+            self.workers += 1;
+            true
+        } else {
+            false
+        }
     }
 }
 
@@ -95,8 +98,8 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Queues an item of a sale; where the caller has to start a worker, which calls [`Queues::next_batch`] until there is
-    /// none, says of which queue.
+    /// Queues an item of a sale. If it returns a key, the caller has to start a worker of that queue, which calls
+    /// [`Queues::next_batch`] until there is none.
     ///
     /// # Errors
     /// [`Error::Overloaded`] where the queue is full.
@@ -108,7 +111,11 @@ impl<T> Queues<T> {
             return Err(Error::Overloaded);
         }
         queue.waiting.push_back(item);
-        Ok(queue.starts_worker(self.limits).then_some(key))
+        if queue.add_worker_if_ready(self.limits) {
+            Ok(Some(key))
+        } else {
+            Ok(None)
+        }
     }
 
     /// Gives a sale a queue of its own, which begins with these items; says whether the caller has to start a worker.
@@ -117,7 +124,7 @@ impl<T> Queues<T> {
         all.apart.insert(voucher_id);
         let queue = all.queues.entry(Some(voucher_id)).or_default();
         queue.waiting.extend(items);
-        queue.starts_worker(self.limits)
+        queue.add_worker_if_ready(self.limits)
     }
 
     /// A sale that was set apart was committed: further items go to the common queue again.
@@ -126,8 +133,8 @@ impl<T> Queues<T> {
     }
 
     /// Whether a worker that has committed a batch of size `done` is to pause before it asks for the next one: after a large
-    /// batch, while few wait. Until it asks, its batch counts as in flight, so that no other worker begins with those few.
-    pub(super) fn pauses(&self, key: Key, done: usize) -> bool {
+    /// batch, while few wait. Its batch stays counted as in flight meanwhile, so that no other worker starts for those few.
+    pub(super) fn should_pause(&self, key: Key, done: usize) -> bool {
         if done <= LARGE {
             return false;
         }
@@ -138,7 +145,7 @@ impl<T> Queues<T> {
         queue.waiting.len() < done / 2
     }
 
-    /// The next batch, first in first out, of a worker that has committed one of size `done`; `None` ends the worker.
+    /// The next batch, first in first out, for a worker that has committed one of size `done`; `None` ends the worker.
     pub(super) fn next_batch(&self, key: Key, done: usize) -> Option<Vec<T>> {
         let queues = &mut self.all.lock().queues;
         let queue = queues.get_mut(&key)?;
@@ -185,7 +192,7 @@ mod tests {
 
     #[derive(Default)]
     struct World {
-        /// Each with the batch that it commits; none before it has asked for its first.
+        /// The workers, each with the batch that it commits; that is empty before the worker has asked for its first.
         workers: Vec<(Key, Vec<Item>)>,
         committed: Vec<Item>,
     }
@@ -234,7 +241,8 @@ mod tests {
                     world.go_on(&queues, index, random.random_bool(0.3));
                 }
                 for key in [None, Some(1)] {
-                    let workers = world.workers.iter().filter(|(of, _)| *of == key).count();
+                    let of_key = world.workers.iter().filter(|(queue, _)| *queue == key);
+                    let workers = of_key.count();
                     assert!(workers <= LIMITS.in_flight as usize, "{workers} of {key:?}");
                 }
             }
@@ -274,13 +282,13 @@ mod tests {
             queues.next_batch(None, 0).is_none(),
             "the second worker ends"
         );
-        assert!(!queues.pauses(None, LARGE), "the batch is not large");
+        assert!(!queues.should_pause(None, LARGE), "the batch is not large");
         for waiting in 0..16 {
-            assert!(queues.pauses(None, 32), "only {waiting} wait");
+            assert!(queues.should_pause(None, 32), "only {waiting} wait");
             let starts = queues.enqueue(9, ()).expect("the queue has room");
             assert!(starts.is_none(), "another worker begins");
         }
-        assert!(!queues.pauses(None, 32), "half as many wait");
+        assert!(!queues.should_pause(None, 32), "half as many wait");
         assert_eq!(
             queues.next_batch(None, 32).map(|batch| batch.len()),
             Some(16)

@@ -8,7 +8,7 @@ use crate::error::{Cause, Error};
 use crate::order::model::NewOrder;
 use crate::voucher::sales::Window;
 
-/// How long after it was sent a call may run: a server that stood still must not admit a buyer who has gone since.
+/// A call may run for this long after it was sent: a server that stood still must not admit a buyer who has gone since.
 const RUNS_WITHIN: Duration = Duration::from_secs(3);
 
 /// A purchase that waits for its call.
@@ -22,8 +22,8 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Refuses what is not to be sent any more.
-    pub fn require_due(&self) -> Result<(), Error> {
+    /// Refuses a purchase that must not be sent any more, because its sale or its time is over.
+    pub fn require_in_time(&self) -> Result<(), Error> {
         self.window.require_open()?;
         if Instant::now() < self.deadline {
             Ok(())
@@ -32,7 +32,7 @@ impl Admission {
         }
     }
 
-    /// Until when it may be admitted from now on.
+    /// For how long from now on it may be admitted.
     pub fn runs_within(&self) -> Duration {
         let time_left = self.deadline.saturating_duration_since(Instant::now());
         RUNS_WITHIN.min(time_left).min(self.window.ends_in())
@@ -44,11 +44,11 @@ impl Admission {
 pub(super) enum Verdict {
     Pending,
     SoldOut,
-    /// So many users have pending orders.
+    /// Too many users have pending orders.
     Full,
     /// The user has a claim.
     Claimed,
-    /// By this order, which is pending.
+    /// The user has a claim by this order, which is pending.
     ClaimedBy(i64),
     /// The sale is being counted.
     Closed,
@@ -82,7 +82,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Of a purchase that was not sent.
+    /// The answer to a purchase that was certainly not admitted.
     pub fn refusal(error: Error) -> Answer {
         Answer {
             verdict: Err(error),
@@ -90,7 +90,7 @@ impl Answer {
         }
     }
 
-    /// Of one that was sent, without a reply.
+    /// The answer to a purchase that was sent, without a reply.
     pub fn unknown() -> Answer {
         Answer {
             verdict: Err(Error::OutcomeUnknown(None)),

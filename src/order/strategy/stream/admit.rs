@@ -1,8 +1,9 @@
 //! Admission: one call of `lua/stream_admit.lua` for all purchases, of whatever sales, that arrive while the call before it
 //! is in flight. Sent again under the same order id after a lost reply, a purchase counts once.
 //!
-//! A purchase's time is its own: its deadline and its sale's window are judged when its call is made, and again by the script,
-//! by Redis' clock. So is the age of its order's id: whoever looks the order up says by the same clock that it does not exist.
+//! Each purchase has its own time limit: its deadline and its sale's window are checked when its call is made, and again by the
+//! script, by Redis' clock. The script checks the age of the order's id as well: by the same clock, a look-up says that the
+//! order does not exist.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,9 +28,9 @@ const RETRIES: ConstantBuilder = ConstantBuilder::new()
     .with_max_times(2);
 
 /// How long a purchase waits for a sale that is being counted.
-const CLOSED: Duration = Duration::from_secs(1);
+const CLOSED_WAIT: Duration = Duration::from_secs(1);
 
-/// Between two tries of such a purchase.
+/// Pause between two tries of such a purchase.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl OrderStream {
@@ -63,7 +64,7 @@ impl OrderStream {
 struct PendingPurchase<'a> {
     member: &'a Member,
     admission: Admission,
-    /// Whether a call of it, whose reply was lost, may still run, or has run.
+    /// Whether a call whose reply was lost may have run, or may still run.
     in_doubt: bool,
 }
 
@@ -71,11 +72,11 @@ impl PendingPurchase<'_> {
     async fn admit(&mut self) -> Result<i64, Error> {
         let member = self.member;
         let deadline = self.admission.deadline;
-        let closed_until = deadline.min(Instant::now() + CLOSED);
-        let mut claim_asked = false;
+        let closed_until = deadline.min(Instant::now() + CLOSED_WAIT);
+        let mut count_requested = false;
         loop {
             let NewOrder { id, buyer, .. } = self.admission.order;
-            // What waits for a script that does not answer is bounded by this too: callers that have gone hold no permit.
+            // This also bounds the requests that wait for a script that does not answer: callers that have gone hold no permit.
             if member.admissions.waiting() >= member.config.stream_backlog {
                 return Err(Error::Overloaded);
             }
@@ -93,8 +94,8 @@ impl PendingPurchase<'_> {
                         Some(existing) if existing == id => return Ok(id),
                         Some(existing) => return Err(Error::AlreadyOrdered(Some(existing))),
                         // A claim without an order; the next count removes it.
-                        None if !claim_asked => {
-                            claim_asked = true;
+                        None if !count_requested => {
+                            count_requested = true;
                             member.recounts.ask(buyer.voucher_id, Some(buyer.user_id));
                         }
                         None if Instant::now() < closed_until => {}
@@ -102,7 +103,7 @@ impl PendingPurchase<'_> {
                     }
                 }
                 Verdict::Closed => member.recounts.ask(buyer.voucher_id, None),
-                // Under this id never; under a younger one perhaps.
+                // Too late for this id; perhaps not for a new one.
                 Verdict::Late if !self.in_doubt => {
                     self.admission.order = member.new_order(buyer, deadline).await?;
                 }
@@ -115,7 +116,7 @@ impl PendingPurchase<'_> {
         }
     }
 
-    /// One call, of whatever purchases.
+    /// Waits for the answer of one call, which this purchase shares with others.
     async fn ask(&mut self) -> Result<Verdict, Error> {
         let Admission { deadline, .. } = self.admission;
         let answer = self
@@ -138,7 +139,7 @@ impl PendingPurchase<'_> {
 }
 
 impl Member {
-    /// An order for this buyer under a fresh id, which is not older than Redis' clock is.
+    /// An order for this buyer under a fresh id, whose second is not before Redis' clock.
     async fn new_order(&self, buyer: Buyer, deadline: Instant) -> Result<NewOrder, Error> {
         let not_before = self.store.local_seconds_at(self.clock.now_us());
         let id = until(deadline, self.ids.next_not_before(not_before)).await??;
@@ -151,7 +152,8 @@ impl Member {
 
     /// An answer for each purchase.
     pub(super) async fn admit(&self, queued: &[Admission]) -> Vec<Answer> {
-        let checked: Vec<Result<(), Error>> = queued.iter().map(Admission::require_due).collect();
+        let checked: Vec<Result<(), Error>> =
+            queued.iter().map(Admission::require_in_time).collect();
         let sent: Vec<Admission> = queued
             .iter()
             .zip(&checked)
@@ -202,13 +204,13 @@ impl Member {
         script.arg(self.config.stream_backlog);
         let now_us = self.clock.now_us();
         let keys = &self.keys;
-        let mut sales = HashMap::new();
+        let mut sale_numbers = HashMap::new();
         for admission in admissions {
             let NewOrder { id, buyer, .. } = admission.order;
             let voucher = buyer.voucher_id;
-            let next = sales.len() + 1;
-            let sale = *sales.entry(voucher).or_insert(next);
-            if sale == next {
+            let next_number = sale_numbers.len() + 1;
+            let sale_number = *sale_numbers.entry(voucher).or_insert(next_number);
+            if sale_number == next_number {
                 script
                     .key(keys.stock(voucher))
                     .key(keys.claims(voucher))
@@ -216,7 +218,7 @@ impl Member {
             }
             let runs_until = now_us + admission.runs_within().as_micros() as i64;
             script
-                .arg(sale)
+                .arg(sale_number)
                 .arg(voucher)
                 .arg(buyer.user_id)
                 .arg(id)

@@ -29,11 +29,13 @@ const READS: usize = 2;
 /// After this time a read's entries do not keep the next read waiting.
 const SLOW: Duration = Duration::from_millis(250);
 
-/// Pauses after a read of nothing, which an admission by this process ends, and of little.
+/// Pause after a read that found nothing; an admission by this process ends it.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Pause after a read that found little.
 const GATHER: Duration = Duration::from_millis(2);
 
-/// Between two claims of what was kept, and before what was given back is claimed again.
+/// Pause between two claims of entries that a consumer kept, and before entries that were given back are claimed again.
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
 
 /// Pages of entries that are claimed at a time.
@@ -57,47 +59,50 @@ impl Member {
                 break;
             };
             let begun = Instant::now();
-            let claims = begun >= claim_due;
+            let is_claim = begun >= claim_due;
             let read = async {
-                let current = match (&mark, claims) {
+                let current_mark = match (&mark, is_claim) {
                     (Some(mark), false) => Arc::clone(mark),
                     _ => Arc::new(self.view(Ask::Tidy("")).await?.mark),
                 };
-                if claims {
-                    let (next, entries) = self.claim_idle(&claim_from).await?;
-                    Ok::<_, Error>((current, next, entries))
+                if is_claim {
+                    let (next_page, entries) = self.claim_idle(&claim_from).await?;
+                    Ok::<_, Error>((current_mark, next_page, entries))
                 } else {
-                    Ok((current, String::new(), self.read_new().await?))
+                    Ok((current_mark, String::new(), self.read_new().await?))
                 }
             };
-            let (current, next, entries) = match read.await {
+            let (current_mark, next_page, entries) = match read.await {
                 Ok(read) => read,
                 Err(error) => {
                     if !failing {
                         tracing::warn!(%error, "the stream is not read; trying again");
                     }
-                    (failing, mark) = (true, None);
+                    failing = true;
+                    mark = None;
                     self.nodes.recheck();
                     self.sleep(PAUSE).await;
                     continue;
                 }
             };
-            (failing, mark) = (false, Some(current.clone()));
-            if claims {
+            failing = false;
+            mark = Some(current_mark.clone());
+            if is_claim {
                 pages += 1;
-                if next == "0-0" || pages == PAGES {
-                    (pages, claim_due) = (0, begun + CLAIM_EVERY);
+                if next_page == "0-0" || pages == PAGES {
+                    pages = 0;
+                    claim_due = begun + CLAIM_EVERY;
                     self.sales.forget_old();
                 }
-                claim_from = next;
+                claim_from = next_page;
                 self.stats.claimed.fetch_add(entries.len() as u64, Relaxed);
             }
             let count = entries.len();
             if count > 0 {
-                let work = self.clone().work(entries, current, begun, slot);
+                let work = self.clone().work(entries, current_mark, begun, slot);
                 self.tasks.spawn(work);
             }
-            if claims {
+            if is_claim {
                 continue;
             }
             if count == 0 {
@@ -157,7 +162,7 @@ impl Member {
             Turn::Stuck => (&self.transactions_of_stuck, true),
             Turn::Later => return self.give_back(&entries).await,
         };
-        let lane = lane.acquire().await;
+        let permit = lane.acquire().await;
         if begun.elapsed() > ATTEMPT / 2 {
             // Too little of the attempt's time is left.
             return self.give_back(&entries).await;
@@ -171,7 +176,7 @@ impl Member {
             Ok(()) => self.decide(entries, mark, begun).await,
             Err(error) => Attempt::failed(entries, error),
         };
-        drop(lane);
+        drop(permit);
         match error {
             None => self.sales.decided(sale),
             Some(error) => {
@@ -181,7 +186,7 @@ impl Member {
                 if self.sales.not_decided(sale, CLAIM_EVERY) {
                     tracing::warn!(voucher_id = sale, %error, "a sale's entries are not decided; trying again");
                 }
-                // Closed, as buyers who are admitted now would only wait.
+                // The sale is closed, as buyers who are admitted now would only wait.
                 if matches!(error, Error::Conflict)
                     && let Err(error) = self.redis.clone().del::<_, ()>(self.keys.open(sale)).await
                 {
@@ -192,7 +197,8 @@ impl Member {
         self.give_back(&undone).await;
     }
 
-    /// Leaves entries to the next claim of any instance, in about [`CLAIM_EVERY`]; where that fails, after the idle limit.
+    /// Leaves entries to the next claim of any instance, in about [`CLAIM_EVERY`]. If this fails, they are claimed after the idle
+    /// limit.
     async fn give_back(&self, entries: &[Entry]) {
         let ids: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
         let idle = self.config.stream_min_idle.saturating_sub(CLAIM_EVERY);
@@ -201,7 +207,7 @@ impl Member {
         }
     }
 
-    /// Takes entries over, as ones that have been idle for so long by Redis' clock.
+    /// Takes entries over, and sets for how long they have been idle, by Redis' clock.
     pub(super) async fn set_idle(&self, ids: &[&str], idle: Duration) -> Result<(), Error> {
         if ids.is_empty() {
             return Ok(());

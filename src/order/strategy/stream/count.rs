@@ -24,44 +24,48 @@ use crate::scripts;
 /// Users in one script.
 const CLAIMS: u32 = 5000;
 
-/// How long after it was sent a call may write what was read before.
+/// For this long after it was sent, a call may write what was read before it.
 const RUNS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The entries of the stream that were not resolved when they were looked at, by sale.
-pub(super) struct Pass {
+pub(super) struct Unresolved {
     mark: Mark,
+    /// The last entry that was looked at.
     last: String,
     pub(super) sales: HashMap<i64, Vec<(Entry, NewOrder)>>,
 }
 
 impl Member {
     /// Reads all entries, from the first.
-    pub(super) async fn pass(&self, mark: Mark) -> Result<Pass, Error> {
-        let mut pass = Pass {
+    pub(super) async fn read_unresolved(&self, mark: Mark) -> Result<Unresolved, Error> {
+        let mut unresolved = Unresolved {
             mark,
             last: String::new(),
             sales: HashMap::new(),
         };
-        self.extend(&mut pass).await?;
-        Ok(pass)
+        self.read_newer(&mut unresolved).await?;
+        Ok(unresolved)
     }
 
     /// Reads the entries that were added since.
-    async fn extend(&self, pass: &mut Pass) -> Result<(), Error> {
+    async fn read_newer(&self, unresolved: &mut Unresolved) -> Result<(), Error> {
         loop {
-            let view = self.view(Ask::Page(&pass.last)).await?;
-            if view.mark != pass.mark {
+            let view = self.view(Ask::Page(&unresolved.last)).await?;
+            if view.mark != unresolved.mark {
                 return Err(Error::Unavailable(Cause::Redis));
             }
-            if pass.last.is_empty() {
-                pass.last.clone_from(&pass.mark.join);
+            if unresolved.last.is_empty() {
+                unresolved.last.clone_from(&unresolved.mark.join);
             }
-            if let Some(last) = view.entries.last().filter(|_| view.has_more) {
-                pass.last.clone_from(&last.id);
+            if view.has_more
+                && let Some(last) = view.entries.last()
+            {
+                unresolved.last.clone_from(&last.id);
             }
             for entry in view.entries {
                 if let Some(order) = entry.order() {
-                    pass.sales
+                    unresolved
+                        .sales
                         .entry(order.buyer.voucher_id)
                         .or_default()
                         .push((entry, order));
@@ -78,11 +82,14 @@ impl Member {
         sale: OpenSale,
         is_open: bool,
         doubtful_users: HashSet<i64>,
-        pass: Arc<tokio::sync::Mutex<Pass>>,
+        unresolved: Arc<tokio::sync::Mutex<Unresolved>>,
     ) {
         let count = async {
-            let counted = match self.require_unlocked(sale.voucher_id).await {
-                Ok(()) => self.open(&sale, is_open, &doubtful_users, &pass).await,
+            let counted = match self.fail_if_still_locked(sale.voucher_id).await {
+                Ok(()) => {
+                    self.open(&sale, is_open, &doubtful_users, &unresolved)
+                        .await
+                }
                 Err(error) => Err(error),
             };
             if counted.is_err() {
@@ -106,18 +113,22 @@ impl Member {
         } else {
             &self.counts
         };
-        let Some(_lane) = lane.acquire().await.ok().filter(|_| !self.is_stopped()) else {
+        let Ok(_permit) = lane.acquire().await else {
             return;
         };
+        if self.is_stopped() {
+            return;
+        }
         let failed = work.await.err();
         let is_new = self.sales.end_count(voucher_id, failed.is_some());
-        if let Some(error) = failed.filter(|_| is_new) {
+        if is_new && let Some(error) = failed {
             tracing::warn!(voucher_id, %error, "a sale is not counted; trying again");
         }
     }
 
-    /// Of a sale whose row was locked, this row is not waited for: others like it would wait in turn.
-    pub(super) async fn require_unlocked(&self, voucher_id: i64) -> Result<(), Error> {
+    /// Fails, instead of waiting for the lock, if the row of a sale was locked at its last count and still is: other sales like
+    /// it would wait in turn.
+    pub(super) async fn fail_if_still_locked(&self, voucher_id: i64) -> Result<(), Error> {
         if self.sales.is_locked(voucher_id) {
             self.store.require_unlocked(voucher_id).await
         } else {
@@ -131,18 +142,18 @@ impl Member {
         sale: &OpenSale,
         is_open: bool,
         doubtful_users: &HashSet<i64>,
-        pass: &tokio::sync::Mutex<Pass>,
+        unresolved: &tokio::sync::Mutex<Unresolved>,
     ) -> Result<(), Error> {
-        let mark = pass.lock().await.mark.text.clone();
+        let mark = unresolved.lock().await.mark.text.clone();
         if is_open {
             return self
-                .count(sale, &mark, doubtful_users, pass)
+                .count(sale, &mark, doubtful_users, unresolved)
                 .await
                 .map(drop);
         }
         let opener = uuid::Uuid::new_v4().simple().to_string();
         let opened = match self.claim_all(sale.voucher_id, &opener).await {
-            Ok(true) => self.count(sale, &opener, doubtful_users, pass).await,
+            Ok(true) => self.count(sale, &opener, doubtful_users, unresolved).await,
             failed => failed,
         };
         if !matches!(opened, Ok(true)) {
@@ -153,39 +164,43 @@ impl Member {
         opened.map(drop)
     }
 
-    /// Counts the sale, and opens it where its mark is still what it `was`; says whether it did.
+    /// Counts the sale, and opens it if its open mark is still `expected`: the mark, or the opener. Says whether it did.
     async fn count(
         &self,
         sale: &OpenSale,
-        was: &str,
+        expected: &str,
         doubtful_users: &HashSet<i64>,
-        pass: &tokio::sync::Mutex<Pass>,
+        unresolved: &tokio::sync::Mutex<Unresolved>,
     ) -> Result<bool, Error> {
         let voucher_id = sale.voucher_id;
-        let mut locked = self.store.begin().await?;
-        let stock = locked.lock_stock(voucher_id).await?;
+        let mut transaction = self.store.begin().await?;
+        let stock = transaction.lock_stock(voucher_id).await?;
         let (mark, entries, last) = {
-            let mut pass = pass.lock().await;
-            self.extend(&mut pass).await?;
-            let entries = pass.sales.get(&voucher_id).cloned().unwrap_or_default();
-            (pass.mark.text.clone(), entries, pass.last.clone())
+            let mut unresolved = unresolved.lock().await;
+            self.read_newer(&mut unresolved).await?;
+            let entries = unresolved.sales.get(&voucher_id).cloned();
+            (
+                unresolved.mark.text.clone(),
+                entries.unwrap_or_default(),
+                unresolved.last.clone(),
+            )
         };
         let orders: Vec<NewOrder> = entries.iter().map(|(_, order)| *order).collect();
-        let rows = locked.rows_of(&orders).await?;
+        let rows = transaction.rows_of(&orders).await?;
         let row_of = |order: &NewOrder| {
             rows.get(&order.id)
                 .filter(|(buyer, _)| *buyer == order.buyer)
         };
-        let returns = locked.returns_of(voucher_id).await?;
+        let returns = transaction.returns_of(voucher_id).await?;
         let mut without_order: Vec<i64> = doubtful_users.iter().copied().collect();
         without_order.extend(returns.iter().map(|order| order.user_id));
-        let buyers = locked.buyers_among(voucher_id, &without_order).await?;
+        let buyers = transaction.buyers_among(voucher_id, &without_order).await?;
         without_order.retain(|user| !buyers.contains(user));
 
         let mut script = self.open_script("open", voucher_id);
         script
             .arg(mark)
-            .arg(was)
+            .arg(expected)
             .arg(sale.ends + KEPT_SECONDS)
             .arg(stock);
         script.arg(voucher_id).arg(last);
@@ -197,19 +212,23 @@ impl Member {
         for (entry, _) in undecided {
             script.arg(&entry.user).arg(entry.name());
         }
-        let active = orders
+        let with_order: Vec<i64> = orders
             .iter()
-            .filter(|order| row_of(order).is_some_and(|(_, active)| *active));
-        let active: Vec<i64> = active.map(|order| order.buyer.user_id).collect();
-        script.arg(active.len()).arg(active).arg(without_order);
+            .filter(|order| row_of(order).is_some_and(|(_, is_active)| *is_active))
+            .map(|order| order.buyer.user_id)
+            .collect();
+        script
+            .arg(with_order.len())
+            .arg(with_order)
+            .arg(without_order);
         let sent = Instant::now();
         let opened = script.invoke_async::<String>(&mut self.redis.clone()).await;
         if opened.is_err() {
-            // It may be on its way still: the row stays locked until it cannot run any more.
+            // The script may still be on its way: the row stays locked until it cannot run any more.
             tokio::time::sleep_until(sent + RUNS_WITHIN).await;
         }
         // Without an answer the row's lock may have been lost before the script ran: then the count is not of one moment.
-        if let Err(error) = locked.rollback().await {
+        if let Err(error) = transaction.rollback().await {
             self.redis
                 .clone()
                 .del::<_, ()>(self.keys.open(voucher_id))

@@ -1,8 +1,8 @@
 //! Decides entries of one sale in the database, then resolves them in Redis, by the first two rules of docs/STREAM.md. An entry
 //! is resolved only under the mark under which it was read.
 //!
-//! Neither an outage nor a bug decides an entry. One goes to the dead-letter stream only where the database refuses its own
-//! row, tried alone and [`TRIES`] times ([`Error::is_about_the_row`]).
+//! Neither an outage nor a bug decides an entry. An entry goes to the dead-letter stream only if it names no order, or if the
+//! database refuses the order's own row, tried alone and [`TRIES`] times ([`Error::is_about_the_row`]).
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
@@ -22,11 +22,13 @@ use crate::order::store::batch::BatchError;
 use crate::order::store::decide::is_refusal_of;
 use crate::scripts;
 
-/// How often an entry may fail because of the entry itself, and the pause between two tries.
+/// How often an entry may fail because of the entry itself.
 const TRIES: u32 = 5;
+
+/// Pause between two of these tries.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How long after its entries were asked for an attempt may send a COMMIT: well before another consumer has them.
+/// An attempt may send a COMMIT for this long after its entries were asked for: well before another consumer has them.
 pub(super) const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// Entries that one script resolves.
@@ -35,9 +37,9 @@ const RESOLVED_AT_ONCE: usize = 256;
 /// What was decided of an entry.
 enum Decision {
     Ordered,
-    /// In the words of the script, and the code.
+    /// The outcome's name in the script, and why the order is refused.
     Refused(&'static str, Error),
-    /// It cannot be turned into an order; the error.
+    /// It cannot be turned into an order, because of this error.
     Dead(String),
 }
 
@@ -54,7 +56,7 @@ struct ToRefuse {
 /// Why an order is refused.
 enum Why {
     Refused(Error),
-    /// The database does not take its row; the error.
+    /// The database does not take its row, because of this error.
     NoRow(String),
 }
 
@@ -67,8 +69,8 @@ impl ToRefuse {
         }
     }
 
-    /// The decision, by whose row is under the order's id now. `None`: nothing is decided, as something else than the id keeps
-    /// the refusal out.
+    /// The decision; `row` says whose row is now under the order's id. `None`: nothing is decided, as something other than the id
+    /// kept the refusal out.
     fn decision(&self, row: Option<Buyer>) -> Option<Decision> {
         if row == Some(self.order.buyer) {
             return Some(Decision::Ordered);
@@ -95,14 +97,14 @@ impl ToRefuse {
     }
 }
 
-/// What an attempt came to.
+/// How an attempt ended.
 #[derive(Default)]
 pub(super) struct Attempt {
     /// Entries that are decided, and not resolved yet.
     decided: Vec<(Entry, Decision)>,
     /// Entries to give back.
     pub undone: Vec<Entry>,
-    /// Why, unless it was their own fault.
+    /// Why they are not decided, if it was an error.
     pub error: Option<Error>,
 }
 
@@ -117,14 +119,16 @@ impl Attempt {
     }
 
     fn leave_all(&mut self, entries: impl IntoIterator<Item = Entry>, error: Option<&Error>) {
-        entries
-            .into_iter()
-            .for_each(|entry| self.leave(entry, error.cloned()));
+        for entry in entries {
+            self.leave(entry, error.cloned());
+        }
     }
 
     fn leave(&mut self, entry: Entry, error: Option<Error>) {
         self.undone.push(entry);
-        self.error = error.or(self.error.take());
+        if error.is_some() {
+            self.error = error;
+        }
     }
 }
 
@@ -160,8 +164,8 @@ impl Member {
             Err(BatchError::Order(error)) if orders.len() > 1 => {
                 let voucher_id = orders[0].1.buyer.voucher_id;
                 tracing::warn!(voucher_id, orders = orders.len(), %error, "a batch is split");
-                for one in orders {
-                    Box::pin(self.commit(vec![one], deadline, attempt)).await;
+                for order in orders {
+                    Box::pin(self.commit(vec![order], deadline, attempt)).await;
                 }
                 return;
             }
@@ -228,7 +232,7 @@ impl Member {
         })
     }
 
-    /// Writes refusals; an order that is there by now is one.
+    /// Writes refusals. An order that is a row by now is not refused.
     async fn refuse(&self, refused: Vec<ToRefuse>, attempt: &mut Attempt) {
         if refused.is_empty() {
             return;
@@ -357,7 +361,7 @@ impl Member {
                     (outcome, code(&Error::OrderFailed), false, detail.as_str())
                 }
             };
-            // Of one that names no sale, no key is touched.
+            // For an entry that names no sale, the script touches none of these keys.
             let voucher = entry.voucher.parse().unwrap_or(0);
             script
                 .key(keys.stock(voucher))
@@ -390,7 +394,7 @@ fn is_order((_, decision): &(Entry, Decision)) -> bool {
     matches!(decision, Decision::Ordered)
 }
 
-/// Whether a failure says nothing about the entry.
+/// Whether an error comes from the state of the database, and says nothing about the entry.
 fn is_state(error: &Error) -> bool {
     matches!(
         error,

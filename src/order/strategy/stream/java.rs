@@ -25,17 +25,17 @@ use crate::error::Error;
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// Without Java consumers in the group, it is looked only so often; or as often as an entry may be idle.
+/// Pause between two looks at the entries if the group has no Java consumers; shorter if an entry may be idle for less.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Entries in one page.
 const PAGE: usize = 1000;
 
-/// Whose a pending entry is.
+/// Who has a pending entry.
 #[derive(Clone, Debug, PartialEq)]
 struct Holder {
     consumer: String,
-    /// How often it was delivered; not of a Java node, which asks again for what it has.
+    /// How often the entry was delivered; `None` for a Java node, which asks again for what it has.
     deliveries: Option<usize>,
 }
 
@@ -65,6 +65,7 @@ impl Member {
         }
     }
 
+    /// One round. In a group without Java consumers, looks at the entries only if `always`.
     async fn watch_once(&self, kept: &mut KeptEntries, always: bool) -> Result<(), Error> {
         let consumers: StreamInfoConsumersReply = self
             .redis
@@ -90,15 +91,15 @@ impl Member {
             all.extend(view.entries);
         }
         let pending = self.pending().await?;
-        // Under one mark: a group that was lost and created again meanwhile has nothing pending.
+        // All must be of one mark: a group that was lost and created again meanwhile has nothing pending.
         if self.view(Ask::Tidy("")).await?.mark != mark {
             return Ok(());
         }
         let names: HashSet<&str> = pending.iter().map(|(id, _)| id.as_str()).collect();
-        let join = order_of(&mark.join);
-        let delivered = order_of(&delivered);
+        let join = id_numbers(&mark.join);
+        let delivered = id_numbers(&delivered);
         all.retain(|entry| {
-            let id = order_of(&entry.id);
+            let id = id_numbers(&entry.id);
             join < id && id <= delivered && !names.contains(entry.id.as_str())
         });
         for dropped in all.chunks(PAGE) {
@@ -172,8 +173,8 @@ fn overdue(
     overdue
 }
 
-/// The order of entry ids.
-fn order_of(id: &str) -> (u64, u64) {
+/// The two numbers of an entry's id, by which ids are compared.
+fn id_numbers(id: &str) -> (u64, u64) {
     let (ms, number) = id.split_once('-').unwrap_or((id, "0"));
     (ms.parse().unwrap_or(0), number.parse().unwrap_or(0))
 }

@@ -10,21 +10,23 @@ use super::{Member, OrderStream};
 use crate::error::Error;
 
 impl OrderStream {
-    /// What is known of this order of the user's. Whatever is no longer pending is a row by then.
+    /// What is known of this order of the user's. An order that is no longer pending is a row by then.
     ///
     /// # Errors
-    /// Redis does not say.
+    /// Redis did not answer.
     pub async fn standing(&self, user_id: i64, order_id: i64) -> Result<Standing, Error> {
         let member = &self.0;
-        // What the hash names under the mark; under another one it is written anew first.
+        // The user's pending orders in the hash. If a new mark begins, the script writes the hash anew first.
         let view = member.view(Ask::User(user_id)).await?;
         let refused: Option<String> = member
             .redis
             .clone()
             .get(member.keys.refused(order_id))
             .await?;
-        let of_user = refused.as_deref().and_then(|text| text.split_once(' '));
-        if let Some((_, code)) = of_user.filter(|(user, _)| *user == user_id.to_string()) {
+        let refused = refused.as_deref().and_then(|text| text.split_once(' '));
+        if let Some((user, code)) = refused
+            && user == user_id.to_string()
+        {
             return Ok(Standing::Refused(refusal(code)));
         }
         let order_id = order_id.to_string();
@@ -45,8 +47,8 @@ impl OrderStream {
 }
 
 impl Member {
-    /// When the grace of an order that is found nowhere is over, µs of Redis' clock: from then on no call admits it, and
-    /// whoever does not find it says so. By one clock, as those of two instances differ.
+    /// When the grace of an order that is found nowhere is over, µs of Redis' clock: from then on no call admits it, and a
+    /// look-up says that it does not exist. Both go by this one clock, as those of two instances differ.
     pub(super) fn grace_ends_us(&self, order_id: i64) -> i64 {
         let drawn_us = self.store.drawn_at(order_id).timestamp_micros();
         drawn_us.saturating_add(self.config.stream_unsure.as_micros() as i64)

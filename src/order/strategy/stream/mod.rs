@@ -1,15 +1,16 @@
 //! Stream: a script in Redis admits the buyer and adds an entry to a Redis stream; a consumer group commits the orders.
 //! docs/STREAM.md says by which rules, and what happens when things fail. The life of a purchase, in the order of the code:
 //!
-//! 1. `admit`: one script takes one of the stock counter, a claim for the user, an entry, and notes the order as pending.
+//! 1. `admit`: one script lowers the stock counter, adds a claim of the user and an entry, and notes the order as pending.
 //! 2. `consume`: a consumer of the group, in every process, reads entries; `decide` commits those of a sale in one
 //!    transaction ([`crate::order::batch`]), or writes the refusal of an order as a row under its id. **The database decides,
 //!    yes and no.** Then one script *resolves* the entries: takes them out of stream and hash, and gives back what a refused
 //!    one had taken.
-//! 3. `lookup`: what is told of an order that is no row yet ([`crate::order::lookup`]).
+//! 3. `lookup`: the answer for an order that is no row yet ([`crate::order::lookup`]).
 //!
-//! Beside it, `open` counts sales: their stock counters and claims are what the database and the stream say, under a *mark*
-//! (`Mark`) that ends when Redis may have lost data. `java` puts right what consumers of another kind drop or keep.
+//! Beside this path, `open` finds the sales that have to be counted, and `count` sets their stock counters and claims to what
+//! the database and the stream say, under a *mark* (`Mark`) that ends when Redis may have lost data. `java` puts right what
+//! consumers of another kind drop or keep.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -90,7 +91,7 @@ struct Member {
     /// An attempt found that the database does not answer.
     database_failed: AtomicBool,
     clock: RedisClock,
-    /// Something was admitted: there is something to read.
+    /// Notified when this process admits a purchase: there is an entry to read.
     arrived: Notify,
     stats: StreamStats,
     tasks: TaskTracker,
@@ -168,6 +169,7 @@ impl OrderStream {
 }
 
 impl Member {
+    /// Reads the state of the stream, and with it Redis' clock.
     async fn view(&self, ask: Ask<'_>) -> Result<StreamView, Error> {
         let mut script = scripts::STREAM_LOOK.key(&*self.keys.stream);
         script.key(&*self.keys.pending);
@@ -186,7 +188,7 @@ impl Member {
         self.stop.is_cancelled()
     }
 
-    /// Sleeps, or until the process stops.
+    /// Sleeps, but no longer than until the process stops.
     async fn sleep(&self, pause: Duration) {
         let _stopped = self
             .stop

@@ -19,9 +19,10 @@ use crate::keys::record;
 use crate::order::store::count::OpenSale;
 use crate::voucher::recounts::RequestedCounts;
 
-/// Pause between two rounds, and what each sale adds to it. Not measured by the time that a round takes: one slow answer
-/// would keep sales closed.
+/// Pause between two rounds. It does not depend on the time that a round takes: one slow answer would keep sales closed.
 const ROUND: Duration = Duration::from_millis(500);
+
+/// What each sale adds to this pause.
 const PER_SALE: Duration = Duration::from_micros(50);
 
 /// Pause between two looks at sales that were asked for; after a look that failed, [`ROUND`].
@@ -33,9 +34,9 @@ const PAGE: usize = 500;
 /// What is to be done for a sale.
 #[derive(Debug, PartialEq)]
 enum Action {
-    /// A Java node published it, and sells it by its counter: it is sold on the stream.
+    /// A Java node published it, and sells it by its counter: it is to be sold on the stream.
     Adopt,
-    /// It has another strategy, and a Java node's script needs its counter. One that is there is kept, or replaced.
+    /// It has another strategy, and a Java node's script needs its counter. A counter that is there is kept unless `replaces`.
     SetCounter { replaces: bool },
     /// It is counted; one that is not open is closed first.
     Count { is_open: bool },
@@ -49,8 +50,9 @@ struct RoundMemory {
     mark: String,
     /// Stock and counter of sales whose counter was below the stock.
     counters: HashMap<i64, (i64, i64)>,
+    /// Since when each closed sale is closed.
     closed: HashMap<i64, Instant>,
-    /// Sales with a key that holds something else.
+    /// Sales with a key that holds something else, which was logged.
     foreign: HashSet<i64>,
 }
 
@@ -101,11 +103,16 @@ impl RoundMemory {
         let counter = keys.counter.filter(|counter| *counter < sale.stock)?;
         let now = (sale.stock, counter);
         self.counters.insert(voucher_id, now);
-        (before == Some(now)).then_some(Action::Compare { counter })
+        if before == Some(now) {
+            Some(Action::Compare { counter })
+        } else {
+            None
+        }
     }
 }
 
 impl Member {
+    /// Looks at the sales until the process stops.
     pub(super) async fn keep_open(self: Arc<Self>) {
         let mut memory = RoundMemory::default();
         let mut logged = false;
@@ -150,8 +157,9 @@ impl Member {
         let age = oldest.map_or(0, |ms: i64| self.clock.now_us() / 1000 - ms);
         self.stats.lag_ms.store(age.max(0) as u64, Relaxed);
         let mark = view.mark;
-        let all = all || mark.text != memory.mark;
-        if mark.text != memory.mark {
+        let is_new_mark = mark.text != memory.mark;
+        let all = all || is_new_mark;
+        if is_new_mark {
             tracing::info!("Redis has other data, or another master: sales are counted anew");
             record::keep(&mut self.redis.clone(), self.keys.style).await?;
             memory.mark.clone_from(&mark.text);
@@ -159,7 +167,11 @@ impl Member {
         if requests.is_empty() && !all {
             return Ok(0);
         }
-        let among = (!all).then(|| requests.keys().copied().collect());
+        let among = if all {
+            None
+        } else {
+            Some(requests.keys().copied().collect())
+        };
         let sales = self.store.open_sales(among).await?;
         let count = u32::try_from(sales.len()).unwrap_or(u32::MAX);
         if all {
@@ -207,7 +219,7 @@ impl Member {
         values.chunks(3).map(SaleKeys::parse).collect()
     }
 
-    /// Has sales counted: those that are due, and of the suspects, each with its counter, those that miss stock.
+    /// Has sales counted: those of `to_count`, and those of the suspects (each with its counter) that miss stock.
     async fn begin_to_count(
         self: &Arc<Self>,
         mut to_count: Vec<(OpenSale, bool)>,
@@ -215,23 +227,23 @@ impl Member {
         mark: Mark,
         requests: &RequestedCounts,
     ) -> Result<(), Error> {
-        let pass = self.pass(mark).await?;
+        let unresolved = self.read_unresolved(mark).await?;
         for (sale, counter) in suspects {
-            let pending = pass.sales.get(&sale.voucher_id).map_or(0, Vec::len) as i64;
+            let pending = unresolved.sales.get(&sale.voucher_id).map_or(0, Vec::len) as i64;
             if counter + pending < sale.stock {
                 to_count.push((sale, true));
             }
         }
-        let pass = Arc::new(tokio::sync::Mutex::new(pass));
+        let unresolved = Arc::new(tokio::sync::Mutex::new(unresolved));
         for (sale, is_open) in to_count {
             let doubtful_users = requests.get(&sale.voucher_id).cloned().unwrap_or_default();
             if self.sales.begin_count(sale.voucher_id) {
                 let counting =
                     self.clone()
-                        .count_in_turn(sale, is_open, doubtful_users, pass.clone());
+                        .count_in_turn(sale, is_open, doubtful_users, unresolved.clone());
                 self.tasks.spawn(counting);
             } else if requests.contains_key(&sale.voucher_id) {
-                // What was counted until now may be older than what was asked for.
+                // The count under way may have begun before this request: the sale is asked for again.
                 self.recounts.put_back([(sale.voucher_id, doubtful_users)]);
             }
         }
@@ -250,7 +262,7 @@ impl Member {
 
     /// Records that a sale which a Java node published is sold on the stream. Its row may be locked: no other sale waits.
     async fn adopt(&self, voucher_id: i64) -> Result<(), Error> {
-        self.require_unlocked(voucher_id).await?;
+        self.fail_if_still_locked(voucher_id).await?;
         if self.store.adopt_sale(voucher_id).await? {
             tracing::info!(
                 voucher_id,
@@ -297,7 +309,8 @@ struct SaleKeys {
     counter: Option<i64>,
     /// Whether the claims are of this mark.
     has_claims: bool,
-    /// A key that holds something else, which somebody else wrote: it closes its own sale alone, until that is counted.
+    /// The name of a key that holds something else, which somebody else wrote. Only this sale is closed by it, until the sale is
+    /// counted.
     foreign: Option<&'static str>,
 }
 
@@ -320,7 +333,7 @@ impl SaleKeys {
             Error::Internal("Redis did not answer for every key of a sale".to_owned())
         })?;
         let counter = counter.and_then(|text| {
-            // As the scripts know it: what Redis can count up and down.
+            // The same rule as in the scripts: a number that Redis can count up and down.
             let number = text.parse::<i64>().ok();
             let number = number.filter(|number| text.len() < 16 && number.to_string() == text);
             if number.is_none() {
@@ -340,7 +353,7 @@ impl SaleKeys {
     }
 }
 
-/// Whether it is a mark, or an opener's name.
+/// Whether the text is a mark, or an opener's name.
 fn is_open_mark(text: &str) -> bool {
     text.contains(' ') || uuid::Uuid::try_parse(text).is_ok()
 }

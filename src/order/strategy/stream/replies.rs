@@ -105,7 +105,7 @@ pub(super) fn items(value: &Value) -> &[Value] {
     }
 }
 
-/// Empty where it is none.
+/// The text of a value; empty if the value is no text.
 pub(super) fn string(value: &Value) -> &str {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).unwrap_or(""),
@@ -140,7 +140,7 @@ pub(super) enum Ask<'a> {
     /// The entries after this one; where it is empty, from the beginning.
     Page(&'a str),
     User(i64),
-    /// To remove consumers that are gone, and the one with this name.
+    /// The oldest entry. Consumers that are long gone are removed, and the one with this name.
     Tidy(&'a str),
 }
 
@@ -166,6 +166,10 @@ impl StreamView {
                 "stream_look.lua returned something else".to_owned(),
             ));
         };
+        let users = match users {
+            Value::Int(users) => (*users).max(0) as u64,
+            _ => 0,
+        };
         let page = entries(page);
         let mut all = entries(before);
         let has_more = !page.is_empty();
@@ -173,11 +177,7 @@ impl StreamView {
         Ok(StreamView {
             mark: Mark::parse(string(mark)),
             at_us: string(now).parse().unwrap_or_default(),
-            users: if let Value::Int(users) = users {
-                (*users).max(0) as u64
-            } else {
-                0
-            },
+            users,
             pending: string(pending).to_owned(),
             entries: all,
             has_more,
@@ -191,19 +191,19 @@ pub enum Standing {
     Refused(Error),
     /// It is neither a row nor refused yet.
     Pending,
-    /// The stream does not name it, which it would if it had been pending at any time since its data began.
+    /// The stream does not name it. If it was pending at any time since the stream's data began, it is a row by now.
     Unnamed(Unnamed),
 }
 
 /// When the stream did not name an order, by the clock of Redis.
 pub struct Unnamed {
-    /// How long ago its data began.
+    /// How long ago the stream's data began.
     pub known_for: TimeDelta,
     /// The moment of the look.
     pub at: DateTime<Utc>,
 }
 
-/// The master's clock, as its last reply told it: never ahead of it while it runs evenly.
+/// The master's clock, by its last reply: never ahead of the real one while that runs evenly.
 #[derive(Debug)]
 pub(super) struct RedisClock {
     began: Instant,

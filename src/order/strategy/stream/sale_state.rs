@@ -6,7 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// For how long a sale is stuck of which no entries came since: another instance has decided them.
+/// A stuck sale is forgotten this long after its entries were to be tried again: if none came, another instance has decided
+/// them.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// The state of one sale; most have none.
@@ -14,9 +15,9 @@ const STUCK: Duration = Duration::from_secs(10);
 struct SaleState {
     /// It is being counted, or adopted.
     is_counted: bool,
-    /// It could not be: as a rule its row was locked.
+    /// The last count failed: as a rule because the sale's row was locked.
     is_locked: bool,
-    /// Its entries could not be decided; when they are tried again.
+    /// Set if the sale's entries could not be decided: when they are tried again.
     retry_at: Option<Instant>,
 }
 
@@ -59,7 +60,7 @@ impl SaleStates {
         })
     }
 
-    /// Ends a count; of one that failed, says whether that is new.
+    /// Ends a count; says whether it failed and the one before did not.
     pub fn end_count(&self, sale: i64, failed: bool) -> bool {
         self.change(sale, |state| {
             state.is_counted = false;
@@ -90,7 +91,7 @@ impl SaleStates {
         locked.filter(|(sale, _)| closed(sale)).count()
     }
 
-    /// How entries of the sale are to be decided. Nobody else tries those of a stuck sale for the next `attempt`.
+    /// How entries of the sale are to be decided. If it is the turn of a stuck sale, nobody else gets one for the next `attempt`.
     pub fn turn(&self, sale: i64, attempt: Duration) -> Turn {
         let now = Instant::now();
         self.change(sale, |state| match state.retry_at {
@@ -108,7 +109,7 @@ impl SaleStates {
         self.change(sale, |state| state.retry_at = None);
     }
 
-    /// They were not, and are tried again after `pause`; says whether that is new.
+    /// Its entries were not decided, and are tried again after `pause`; says whether the sale was not stuck before.
     pub fn not_decided(&self, sale: i64, pause: Duration) -> bool {
         let retry_at = Some(Instant::now() + pause);
         self.change(sale, |state| {
@@ -142,7 +143,7 @@ mod tests {
     const PAUSE: Duration = Duration::from_secs(1);
 
     #[test]
-    fn one_count_of_a_sale_at_a_time_and_a_failed_one_is_told_once() {
+    fn a_sale_is_counted_once_at_a_time_and_a_failure_is_reported_once() {
         let states = SaleStates::default();
         assert!(states.begin_count(7) && !states.begin_count(7));
         assert!(states.end_count(7, true), "it failed for the first time");
