@@ -2,8 +2,8 @@
 //! and after another server took the place of a Redis or of the database.
 //!
 //! The load is steady: every buyer comes once, to both instances at the same moment, so that one instance makes up for the
-//! other, as behind a load balancer. Orders are counted per 100 ms. The usual rate is the median of the second and a half before
-//! the fault; the first 300 ms that reach 95 % of it on average are the recovery.
+//! other, as behind a load balancer. Orders are counted per 100 ms. The usual rate is the median of the second and a half
+//! before the fault; the first 300 ms that reach 95 % of it on average are the recovery.
 
 use std::{sync::Arc, time::Duration};
 

@@ -22,8 +22,8 @@ const PAID: u8 = 2;
 pub struct Outcome {
     /// Every attempt to buy.
     pub records: Vec<Record>,
-    /// The answers to every payment and cancellation. There may be several of one order: two attempts may have got its id, and
-    /// the operator changes orders as well.
+    /// The answers to every payment and cancellation. There may be several of one order: two attempts may have got its id,
+    /// and the operator changes orders as well.
     pub changes: Vec<Answer>,
     /// Buyer and id of every order whose look-up said a definite no.
     pub noes: BTreeSet<(u64, i64)>,
@@ -38,7 +38,8 @@ pub struct Outcome {
     pub rows_lost: bool,
     /// Whether Redis may have lost data that it had confirmed.
     pub redis_lost: bool,
-    /// How far the time in an order's id may be ahead. It takes so much longer until it is certain that there is no such order.
+    /// How far the time in an order's id may be ahead. It takes so much longer until it is certain that there is no such
+    /// order.
     pub ids_ahead: Duration,
 }
 
