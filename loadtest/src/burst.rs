@@ -1,4 +1,4 @@
-//! One sale that was judged, as a report.
+//! Runs one sale, and reports its verdict.
 
 use tokio_util::sync::CancellationToken;
 use workload::{
@@ -10,7 +10,7 @@ use workload::{
 
 use crate::report::{Check, Checked, Table};
 
-/// Runs a burst until `stop`; its report, and all that was seen.
+/// Runs a burst to its end or until `stop`; returns its report, and all that was seen.
 ///
 /// # Errors
 /// An [`Error`] of the set-up.
@@ -79,7 +79,7 @@ fn report(sale: &Report) -> Checked {
     }
 }
 
-/// What a sale must keep; and what it must have shown, or nothing can be said of it.
+/// The checks of a sale: its invariants; and that it had orders and its tables stood still, without which nothing is proved.
 pub fn checks(sale: &Report) -> Vec<Check> {
     let orders = sale.verdict.orders;
     let tables_unchanged = sale.tables_unchanged;

@@ -60,7 +60,7 @@ pub enum Scenario {
     Publish(PublishArgs),
 }
 
-/// A strategy by its name. The service would refuse another one too, but only once it is asked.
+/// Accepts the name of a strategy. The service would refuse any other name too, but only when the sale is published.
 fn strategy() -> PossibleValuesParser {
     PossibleValuesParser::new(Strategy::ALL.map(Strategy::name))
 }

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: work that has started servers is dropped with them; a load is stopped, and what it has seen is reported.
+//! Ctrl-C and SIGTERM: work that has started servers is dropped together with them; a load is stopped, and what it has
+//! seen is reported.
 
 use std::pin::pin;
 
@@ -21,7 +22,8 @@ pub async fn or_interrupted<T, E: From<Error>>(
     }
 }
 
-/// Calls `stop` on the first Ctrl-C or SIGTERM, after which `work` is to end soon with what it has; drops it on the second.
+/// Calls `stop` on the first Ctrl-C or SIGTERM; `work` should then end soon, with what it has. The second signal drops
+/// `work`.
 ///
 /// # Errors
 /// As [`or_interrupted`].
@@ -41,7 +43,7 @@ pub async fn or_stopped<T, E: From<Error>>(
     or_interrupted(work).await
 }
 
-/// Waits for a signal; says what it means.
+/// Waits for either signal; returns a word for it.
 async fn stop_signal() -> Result<&'static str, Error> {
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|error| Error::Usage(format!("no signals: {error}")))?;
@@ -58,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// In one test: the signals are the process's.
+    /// One test for both, because a signal goes to the whole process.
     #[tokio::test]
     async fn the_first_signal_stops_work_and_the_second_drops_it() {
         // From here on SIGTERM does not end the process.
@@ -67,7 +69,7 @@ mod tests {
 
         let stopped = Notify::new();
         let report = or_stopped(|| stopped.notify_one(), async {
-            // Polled after its rival, which listens by now.
+            // After a yield the other branch of `select!` has been polled too, and listens for signals.
             tokio::task::yield_now().await;
             terminate();
             stopped.notified().await;

@@ -1,10 +1,9 @@
 //! The demonstration: every strategy of the ladder, on one instance and on several.
 //!
-//! The same buyers come to all sales. There are at least three times as many buyers as
-//! vouchers, so that a safe strategy sells out even where many a buyer is refused for a busy lock. A
-//! race that has to show itself and did not gets a fresh sale, [`ATTEMPTS`] in all, and each
-//! repetition is reported. Buyers who are told to try again do, where a safe strategy would otherwise
-//! end unsold.
+//! The same buyers come to all sales. There are at least three times as many buyers as vouchers, so
+//! that a safe strategy sells out even though many buyers are refused for a busy lock. If a race that
+//! has to show itself does not, its sale is repeated, at most [`ATTEMPTS`] sales in all, and the table
+//! says so. On a safe strategy, buyers who are told to try again do so, because it must sell out.
 
 use std::{slice, sync::Arc};
 
@@ -21,10 +20,10 @@ use workload::{
     order_rows::OrderRows,
 };
 
-/// Sales a race is given to show itself.
+/// How many sales a race gets to show itself.
 pub const ATTEMPTS: u32 = 4;
 
-/// What a ladder that stands as promised has shown.
+/// What a ladder has shown in which every strategy did as promised.
 const MEANING: &str = "\
 Reading the stock and taking one later sells what is not there. Checking it in the same statement stops
 that, but not a second order of the same buyer.
@@ -53,8 +52,8 @@ const COLUMNS: [&str; 10] = [
     "verdict",
 ];
 
-/// Runs every strategy on the first instance alone and on the targets, of which all instances are behind. At `stop` the sale
-/// that is under way is left, and the sales before it are reported.
+/// Runs every strategy twice: on the first instance alone, and on the targets, behind which are all instances. `stop`
+/// abandons the sale under way; the sales before it are reported.
 ///
 /// # Errors
 /// An [`Error`] of the set-up; a strategy that breaks its guarantees is in the report, not an error.
@@ -145,16 +144,16 @@ fn check_demand_and_nodes(shared: &BurstOptions) -> Result<&Target, Error> {
     Ok(first_node)
 }
 
-/// A strategy on so many instances, as it was sold.
+/// What came of one strategy on one number of instances.
 struct Step {
     /// How many sales it took.
     sales: u32,
-    /// The last of them.
+    /// The report of the last of them.
     report: Report,
     check: Conformance,
 }
 
-/// Sells once, or again where a race that has to show itself did not, at most [`ATTEMPTS`] times; `None` at `stop`.
+/// Sells once, and again while a race that has to show itself does not, at most [`ATTEMPTS`] times; `None` at `stop`.
 async fn sell_until_shown(
     burst: &mut BurstOptions,
     order_rows: &OrderRows,
@@ -203,7 +202,7 @@ async fn sell(
     burst::run_on_sale(voucher_id, burst, order_rows, buyers.clone()).await
 }
 
-/// A comparison that was judged, in the same table.
+/// The report of a comparison that was judged, with the same table.
 pub fn compared(run: &Document) -> Checked {
     let Setting {
         buyers,
@@ -260,9 +259,9 @@ fn row(
     if sales > 1 {
         verdict.push_str(&format!(" (sale {sales} of {ATTEMPTS})"));
     }
-    // What a strategy sells that breaks is not worth counting.
+    // The speed of a strategy that breaks is of no use.
     let safe = strategy.holds_on(instances);
-    let figure = |figure: f64| {
+    let cell = |figure: f64| {
         if safe {
             format!("{figure:.0}")
         } else {
@@ -277,8 +276,8 @@ fn row(
         report.verdict.orders.to_string(),
         report.verdict.oversold.to_string(),
         report.verdict.duplicates.to_string(),
-        figure(report.orders_per_s),
-        figure(report.latency_ordered.p99_ms),
+        cell(report.orders_per_s),
+        cell(report.latency_ordered.p99_ms),
         verdict,
     ]
 }

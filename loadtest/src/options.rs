@@ -15,8 +15,8 @@ pub struct Run<O: Args> {
     pub json: Option<PathBuf>,
 }
 
-/// Options as an empty command line gives them, for tests. Ends the process where the environment holds values that
-/// cannot be used.
+/// Options as an empty command line gives them, for tests and for the tables of the plan. Ends the process where the
+/// environment holds values that cannot be used.
 pub fn defaults<O: Args>() -> O {
     let command = O::augment_args(clap::Command::new("defaults").no_binary_name(true));
     let matches = command.get_matches_from(std::iter::empty::<OsString>());
@@ -35,7 +35,7 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
     number(text, |value| value > 0.0, "above 0")
 }
 
-/// Parses a finite number that `holds`; the error says which was `wanted`.
+/// Parses a finite number for which `holds` is true; the error says which kind is `wanted`.
 pub(crate) fn number(text: &str, holds: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && holds(number) => Ok(number),

@@ -1,4 +1,4 @@
-//! What a run found: its checks, its figures, and what both say as an exit code. Pure.
+//! What a run found: its checks, its figures, and the exit code that follows. Pure.
 
 use std::{
     fmt::{self, Display},
@@ -14,9 +14,9 @@ use workload::table::render;
 pub enum CheckResult {
     /// What is promised was kept.
     Holds,
-    /// Nothing is promised; this was seen.
+    /// Nothing is promised: the value is only shown.
     Shown,
-    /// Nothing can be said, or what had to show itself did not. No error of the service.
+    /// The check proves nothing, or an expected effect did not show. No error of the service.
     Unclear,
     /// A promise was broken.
     Violation,
@@ -54,18 +54,18 @@ impl CheckResult {
 /// Something that was measured, beside what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What.
+    /// What was checked.
     pub what: String,
-    /// What was found.
+    /// The value that was found.
     pub measured: String,
-    /// What would be right.
+    /// The value that would be right.
     pub allowed: String,
-    /// Whether it was.
+    /// How the two compare.
     pub result: CheckResult,
 }
 
 impl Check {
-    /// Holds, or is a violation.
+    /// A check that holds or is a violation.
     pub fn new(
         what: impl Into<String>,
         measured: impl Display,
@@ -87,28 +87,29 @@ impl Check {
         }
     }
 
-    /// What must not be more.
+    /// A count that must not exceed `limit`.
     pub fn at_most(what: impl Into<String>, measured: u64, limit: u64) -> Self {
         Self::new(what, measured, limit, measured <= limit)
     }
 
-    /// What must not be there at all.
+    /// A count that must be 0.
     pub fn none(what: impl Into<String>, measured: u64) -> Self {
         Self::at_most(what, measured, 0)
     }
 
-    /// What is worth knowing, and promised by nobody.
+    /// A value that is worth knowing, and that nobody promises.
     pub fn shown(what: impl Into<String>, measured: impl Display) -> Self {
         Self::new(what, measured, "any", false).or(CheckResult::Shown)
     }
 
-    /// What the others need in order to say anything: where it does not hold, it is no violation.
+    /// A condition without which the other checks prove nothing: where it does not hold, the result is unclear and no
+    /// violation.
     #[must_use]
     pub fn needed(self) -> Self {
         self.or(CheckResult::Unclear)
     }
 
-    /// With this result where it does not hold.
+    /// Has this result in place of a violation.
     #[must_use]
     pub fn or(mut self, result: CheckResult) -> Self {
         if self.result == CheckResult::Violation {
@@ -153,7 +154,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// As the report of a run that was interrupted: it proves nothing, but what it saw is told.
+    /// The report of an interrupted run: it proves nothing, but shows what was seen.
     #[must_use]
     pub fn cut_short(mut self) -> Self {
         let ended = Check::new(
@@ -166,7 +167,8 @@ impl Checked {
         self
     }
 
-    /// The same where checks do not hold for want of the rest.
+    /// As [`cut_short`](Self::cut_short), where a check may fail only because the run is incomplete: such a check is
+    /// unclear.
     #[must_use]
     pub fn cut_short_and_unclear(mut self) -> Self {
         self.checks = self.checks.into_iter().map(Check::needed).collect();
@@ -219,7 +221,7 @@ mod tests {
     fn a_run_is_as_good_as_its_worst_check() {
         let good = Check::none("lost", 0);
         let shown = Check::shown("loads", 7);
-        let open = Check::none("not sent", 1).needed();
+        let unclear = Check::none("not sent", 1).needed();
         let bad = Check::none("lost", 1);
         let report = |checks: &[&Check]| {
             let checks = checks.iter().copied().cloned().collect();
@@ -234,8 +236,8 @@ mod tests {
         };
         let exit_code = |checks: &[&Check]| report(checks).result().exit_code();
         assert_eq!(exit_code(&[&good, &shown]), ExitCode::SUCCESS);
-        assert_eq!(exit_code(&[&good, &open, &shown]), ExitCode::from(2));
-        assert_eq!(exit_code(&[&bad, &open, &good]), ExitCode::from(1));
+        assert_eq!(exit_code(&[&good, &unclear, &shown]), ExitCode::from(2));
+        assert_eq!(exit_code(&[&bad, &unclear, &good]), ExitCode::from(1));
         assert_eq!(exit_code(&[]), ExitCode::from(2), "no check proves nothing");
         let text = report(&[&good, &bad]).to_string();
         assert!(

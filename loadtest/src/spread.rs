@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of `values`; `None` of none.
+    /// The spread of `values`; `None` if there are none.
     pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -32,21 +32,22 @@ impl fmt::Display for Spread {
     }
 }
 
-/// The median of `values`; of none, no number.
+/// The median of `values`; NaN if there are none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     Spread::from_values(values).map_or(f64::NAN, |spread| spread.median)
 }
 
-/// How `value` of each of `items` compares with that of the first one's of the same round; without rounds, no numbers.
+/// The quotients, one for each round, of the `value` of an item and that of the `first` side's item in the same round; NaN
+/// if there are no rounds.
 pub fn compare_rounds<T>(items: &[T], first: &[T], value: impl Fn(&T) -> f64) -> Spread {
     let no_rounds = Spread {
         median: f64::NAN,
         min: f64::NAN,
         max: f64::NAN,
     };
-    let shares = items
+    let quotients = items
         .iter()
         .zip(first)
         .map(|(item, first)| value(item) / value(first));
-    Spread::from_values(shares).unwrap_or(no_rounds)
+    Spread::from_values(quotients).unwrap_or(no_rounds)
 }

@@ -29,7 +29,7 @@ fn refused(args: &[&str], env: &[(&str, &str)], way_out: &str) {
 fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     refused(&["burst"], &[], "set DATABASE_URL");
     refused(&["publish"], &[], "set ADMIN_TOKEN");
-    // On an address that is taken, or a lab that needed no token would serve.
+    // The address is taken, so that a lab which did not ask for a token would fail as well, and not serve for ever.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = format!("--bind={}", taken.local_addr().expect("its address"));
     refused(&["lab", &taken], &[], "set ADMIN_TOKEN");
@@ -100,7 +100,7 @@ fn no_secret_is_printed() {
         let output = loadtest(args, &env);
         let all = [output.stdout, output.stderr].concat();
         let all = String::from_utf8_lossy(&all);
-        // As clap does at a definition that contradicts itself.
+        // clap panics at a definition that contradicts itself.
         assert!(
             !all.contains("hidden-password") && !all.contains("panicked"),
             "{args:?}: {all}"
@@ -108,7 +108,7 @@ fn no_secret_is_printed() {
     }
 }
 
-/// `./dev` refuses other flags before it builds, which takes minutes.
+/// `./dev` has lists of its own, by which it refuses unknown flags before a build of minutes.
 #[test]
 fn dev_knows_the_flags_of_bench_chaos_and_rolling() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/tools.sh");

@@ -126,12 +126,12 @@ async fn buy(
             r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#
         )),
         Ok(None) => json(SOLD_OUT),
-        // The order may exist; the audit treats a reply without a code so.
+        // The order may exist: for the audit the outcome of a reply without a code is unknown.
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
 
-/// The order's id; `None` when nothing is left.
+/// Makes an order; returns its id, `None` when nothing is left.
 async fn order(pool: &MySqlPool, user: u64, voucher: u64) -> sqlx::Result<Option<i64>> {
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let mut connection = pool.acquire().await?;

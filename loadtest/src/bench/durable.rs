@@ -17,7 +17,7 @@ use crate::spread::{Spread, compare_rounds};
 
 const STRATEGIES: [&str; 4] = ["row-lock", "reentrant-lock", "group-commit", "stream"];
 
-/// What there is besides the server, and the database where there is.
+/// The setups: how a setup is called in the table, and its database.
 const SETUPS: [(&str, Database); 3] = [
     ("no binary log", PLAIN),
     (
@@ -30,14 +30,14 @@ const SETUPS: [(&str, Database); 3] = [
     ),
 ];
 
-/// Ratio D: what is left of the orders per second of [`RATED`] in each setup but the first; floor and aim.
+/// Floor and aim of ratio D in each setup but the first: its orders per second of [`RATED`] ÷ those in the first setup.
 const BOUNDS: [[f64; 2]; 2] = [[0.8, 0.95], [0.6, 0.85]];
 const RATED: &str = "group-commit";
 
 /// A database, and an instance of the service on it.
 struct Setup {
     name: &'static str,
-    // In the order in which they are to end.
+    // Fields are dropped in this order: the instance before its database.
     instance: Server,
     environment: Environment,
 }
@@ -45,7 +45,7 @@ struct Setup {
 /// Measures, and prints the table: a row for each strategy.
 pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let began = Instant::now();
-    // A pair is of MariaDB only.
+    // Only MariaDB is also run with a replica.
     let (count, section) = match Product::chosen()? {
         Product::MariaDb => (SETUPS.len(), "durable"),
         Product::MySql => (2, "durable-mysql"),
@@ -67,7 +67,7 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
             let latency = micro::commits(&setup.environment.pool).await?;
             commits.push(figure(latency.p50_ms));
         }
-        // Beside those without a binary log of the same rounds.
+        // Each run compared with the run without a binary log in the same round.
         let shares: Vec<Spread> = runs_by_setup
             .iter()
             .skip(1)
@@ -134,7 +134,7 @@ fn table(setups: &[Setup], rows: &[Vec<String>]) -> String {
         .skip(1)
         .map(|Setup { name, .. }| format!(">÷ with {name}"))
         .collect();
-    // OceanBase has one log, and is alone.
+    // OceanBase has a single log, so its table has one setup only.
     let orders_title = if shares.is_empty() {
         ">orders/s"
     } else {

@@ -19,13 +19,13 @@ use workload::{Access, buyers::Buyer, order_rows::OrderRows, redis_connection, s
 use crate::bench::options::BenchArgs;
 use crate::chaos::test_cluster::access;
 
-/// Signed-in buyers, where sessions are not what grows.
+/// Signed-in buyers, except where the number of sessions grows.
 pub const BUYERS: usize = 100_000;
 
 /// A database: whether it has a replica, and arguments of its servers.
 pub type Database = (Replication, &'static [&'static str]);
 
-/// One without a binary log.
+/// A database without a binary log.
 pub const PLAIN: Database = (Replication::None, &["--skip-log-bin"]);
 
 /// Arguments of every database server and of every Redis: those of `./dev up`.
@@ -43,7 +43,7 @@ pub struct Environment {
     pub access: Access,
     /// Connections to the database.
     pub pool: MySqlPool,
-    /// Reads its sales.
+    /// Reads sales and their orders from its tables.
     pub order_rows: OrderRows,
     pub buyers: Arc<[Buyer]>,
     /// Bytes of Redis for each session.
@@ -52,7 +52,7 @@ pub struct Environment {
     pub keeps_orders: bool,
     /// Process ids of the database and of Redis.
     pub pids: [u32; 2],
-    /// They run until they are dropped.
+    /// The servers run until these fields are dropped.
     _database: ReplicatedDatabase,
     pub redis_server: RedisServer,
 }
@@ -77,7 +77,7 @@ impl Environment {
         let arguments = REDIS.map(str::to_owned).to_vec();
         let redis = RedisServer::start_in(folder, Role::Alone, arguments).await?;
         let pids = [database.primary().process()?.id(), redis.process()?.id()];
-        // Without the proxy, which not all have.
+        // Past the proxy, which only some of the databases have.
         let access = access(database.primary().url(), redis.url());
         let mut migrate = Command::new(&args.seckill);
         migrate.args(["migrate", "--database-url", &access.database_url]);
@@ -118,8 +118,8 @@ impl Environment {
         Ok(redis_connection::connect(&self.access.redis_url).await?)
     }
 
-    /// Deletes all orders, where they are not to stay, and the claims of sales that are over, so that no run finds more
-    /// than another.
+    /// Deletes all orders, unless they are to stay, and the claims of these sales, which are over: so every run begins with
+    /// the same data.
     pub async fn clear(&self, sales: RangeInclusive<u64>) -> anyhow::Result<()> {
         if !self.keeps_orders {
             self.pool.execute("TRUNCATE TABLE tb_voucher_order").await?;

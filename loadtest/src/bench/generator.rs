@@ -3,8 +3,9 @@
 //!
 //! Plain sockets, and no task per request, so that what is measured is the servers: the client of [`workload::http`]
 //! needs half as much processor time again. In the open loop latency counts from when an attempt was *due* (no
-//! coordinated omission); an attempt that is due while every connection is busy is not made, and counted so: its buyer
-//! has the next turn. So under overload come no other buyers than at the peak, of whom the servers would know fewer.
+//! coordinated omission). An attempt that is due while every connection is busy is not made, which is counted, and its buyer
+//! has the next turn. Otherwise more buyers would come under overload than at the peak, and the servers would know fewer of
+//! them.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -56,7 +57,7 @@ pub struct Attempt {
     pub path: usize,
     /// From when it was due to the last byte of the answer.
     pub latency: Duration,
-    /// That byte, from the beginning.
+    /// From the beginning of the load to that byte.
     pub end: Duration,
 }
 
@@ -74,7 +75,7 @@ pub struct Attempts {
     pub list: Vec<Attempt>,
     /// Attempts due while all connections were busy, and not made.
     pub not_sent: usize,
-    /// How long attempts were begun.
+    /// For how long new attempts were begun.
     pub duration: Duration,
 }
 
@@ -152,7 +153,7 @@ pub fn generate(load: Load) -> anyhow::Result<Attempts> {
 struct Running {
     load: Load,
     begin: Instant,
-    /// All tasks are of one thread: nobody waits for it.
+    /// All tasks run on one thread, so that none ever waits for this lock.
     state: Mutex<State>,
 }
 
@@ -234,7 +235,7 @@ impl Running {
         }
         if let Some(rate) = rate {
             let passed = (now.min(close) - self.begin).saturating_sub(LATE);
-            // Idle connections would have taken these.
+            // What was due before, and not begun, had no connection: an idle one would have taken it.
             let first = (passed.as_secs_f64() * rate).ceil() as usize;
             state.attempts.not_sent += first.saturating_sub(state.due);
             state.due = first.max(state.due);
@@ -271,7 +272,7 @@ impl Connection {
         })
     }
 
-    /// Sends a request and reads its answer. What is read, and not bought, counts by its status.
+    /// Sends a request and reads its answer. A read that succeeds is a reply with its HTTP status as the code.
     async fn ask(&mut self, path: &str, buyer: &Buyer) -> anyhow::Result<Reply> {
         let is_read = path.starts_with("GET ");
         // A read is anonymous: its token is in a header that nobody looks at.
@@ -413,7 +414,7 @@ mod tests {
     #[tokio::test]
     async fn a_missing_answer_is_counted_as_lost() {
         let (load, listener) = load().await;
-        // It closes every connection.
+        // This server closes every connection.
         tokio::spawn(async move { while listener.accept().await.is_ok() {} });
         let attempts = spawn_blocking(|| generate(load)).await.unwrap().unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The options of the benchmark, and what all kinds of measurement do by them.
+//! The options of the benchmark, and the interleaved rounds of all its measurements.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS", value_parser = ratios::number)]
     pub only: Vec<String>,
     /// Folder for the logs of the servers under test; of `./dev bench`: .dev/bench
-    // `./dev bench` gives one, which the user's replaces.
+    // `./dev bench` passes one; a folder that the user passes replaces it.
     #[arg(
         long,
         default_value = "bench-report",
@@ -62,7 +62,7 @@ impl BenchArgs {
 
     /// Measures each of `sides` in interleaved rounds: every side once, one after the other, then again (A B C A B C …), so
     /// that other load on the machine affects all of them alike. The first round fills connection pools, statement caches and
-    /// blocks of ids, and does not count. The results of each side.
+    /// blocks of ids, and does not count. Returns the results of each side.
     pub async fn interleaved<S, R>(
         &self,
         sides: &[S],

@@ -1,4 +1,4 @@
-//! A run: publish a sale, generate purchases, measure, audit. One that fails the audit ends the benchmark, whatever its
+//! A run: publish a sale, generate purchases, measure, audit. A run that fails the audit ends the benchmark, whatever its
 //! figures are.
 
 use std::ops::RangeInclusive;
@@ -31,7 +31,7 @@ pub enum Stock {
     /// One for every buyer: every answer should be an order.
     PerBuyer,
     Limited(u32),
-    /// One, so that every answer but the first is "sold out".
+    /// None, or one where a sale must have one: every answer is "sold out", but for the first in that case.
     SoldOut,
 }
 
@@ -50,9 +50,9 @@ pub struct Plan<'a> {
     pub stock: Stock,
     /// What is asked for instead of buying, such as `GET /shop/1`: nothing is on sale.
     pub instead: Option<&'static str>,
-    /// So many sales of `group-commit`, written into the tables instead of one that is published.
+    /// So many sales of `group-commit` are written into the tables, instead of one that is published.
     pub sales: Option<u64>,
-    /// Only so many buyers, spread over all; others for every turn.
+    /// Only a part of the buyers comes: their number, and a turn, each of which has other buyers.
     pub part: Option<(usize, usize)>,
     /// Keep-alive connections.
     pub clients: usize,
@@ -126,10 +126,10 @@ impl<'a> Plan<'a> {
         let batch = Batches::read(&targets).await.average_since(&batches);
         let run = self.figures(&attempts, cpu, batch);
         say(&format!("    {run}"));
-        let reads = self.instead.is_some_and(|path| path.starts_with("GET "));
-        let is_read = run.outcomes.keys().eq(["HTTP_200"]);
+        let is_read = self.instead.is_some_and(|path| path.starts_with("GET "));
+        let got_only_shops = run.outcomes.keys().eq(["HTTP_200"]);
         ensure!(
-            !reads || is_read,
+            !is_read || got_only_shops,
             "not only shops were read: {:?}",
             run.outcomes
         );
@@ -151,7 +151,7 @@ impl<'a> Plan<'a> {
         Run {
             name: self.name,
             clients: self.clients,
-            // The order in a bare route's reply does not exist.
+            // A bare route replies with an order that does not exist.
             orders_per_s: match self.instead {
                 Some(_) => 0.0,
                 None => attempts.per_s(Attempt::is_order),
@@ -182,17 +182,17 @@ impl<'a> Plan<'a> {
             .collect()
     }
 
-    /// Opens the sales; their vouchers' ids.
+    /// Opens the sales; returns their vouchers' ids, `None` if nothing is on sale.
     async fn publish(&self, buyers: usize) -> anyhow::Result<Option<RangeInclusive<u64>>> {
         if self.instead.is_some() {
             return Ok(None);
         }
         let stock = match self.stock {
-            // As much as a sale on it can have.
+            // The most that a sale on this strategy can have.
             Stock::PerBuyer if self.strategy == "unit-rows" => 10_000,
             Stock::PerBuyer => u32::try_from(buyers)?,
             Stock::Limited(stock) => stock,
-            // A published sale has at least one.
+            // A sale that is published must have at least one.
             Stock::SoldOut => u32::from(self.sales.is_none()),
         };
         if let Some(count) = self.sales {
@@ -205,7 +205,8 @@ impl<'a> Plan<'a> {
         Ok(Some(id..=id))
     }
 
-    /// Compares every reply in these sales, which were asked for in turn, with every row, once the tables no longer change.
+    /// Waits until the tables no longer change, and compares every reply with every row. `sales` are in the order of the
+    /// attempts' paths.
     async fn audit(&self, sales: RangeInclusive<u64>, attempts: &Attempts) -> anyhow::Result<()> {
         let mut replies = vec![Vec::new(); sales.clone().count()];
         for attempt in &attempts.list {

@@ -63,7 +63,7 @@ impl Side {
         }
     }
 
-    /// Of two runs of a name the average; `None` where one is missing.
+    /// The side's value in a round: of several runs of one name the average; `None` where a run was not made.
     fn value(&self, runs: &[Run]) -> Option<f64> {
         let Figure(_, value) = self.figure;
         let mean = |name: &str| {
@@ -105,7 +105,8 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Whether `--only` names it, without a letter for all that are measured together; without numbers all are asked for.
+    /// Whether `--only` names it, regardless of the letter: 4a and 4b are measured together. Without numbers all are asked
+    /// for.
     pub fn is_asked_for(&self, only: &[String]) -> bool {
         const LETTERS: [char; 2] = ['a', 'b'];
         let number = self.number.trim_end_matches(LETTERS);
@@ -191,7 +192,7 @@ pub fn number(text: &str) -> Result<String, String> {
     ))
 }
 
-/// With at least `floor`, and if possible `aim`.
+/// A ratio that must be at least `floor`, and should be at least `aim`.
 const fn at_least(number: &'static str, [floor, aim]: [f64; 2], sides: [Side; 2]) -> Ratio {
     Ratio {
         number,
@@ -202,7 +203,7 @@ const fn at_least(number: &'static str, [floor, aim]: [f64; 2], sides: [Side; 2]
     }
 }
 
-/// With at most these.
+/// A ratio that must be at most the first of `bounds`, and should be at most the second.
 const fn at_most(number: &'static str, bounds: [f64; 2], sides: [Side; 2]) -> Ratio {
     Ratio {
         lower_is_better: true,
@@ -210,7 +211,7 @@ const fn at_most(number: &'static str, bounds: [f64; 2], sides: [Side; 2]) -> Ra
     }
 }
 
-/// Without a floor.
+/// A ratio without a floor.
 const fn reported(number: &'static str, aim: Option<f64>, sides: [Side; 2]) -> Ratio {
     Ratio {
         number,
@@ -236,7 +237,7 @@ pub const RATIOS: &[Ratio] = &[
         [2.2, 1.7],
         [SERVICE_US.in_run(ORDERS), SERVICE_US.in_run(BARE)],
     ),
-    // The bare route uses no other server: what those do meanwhile is not its cost.
+    // The bare route uses no database and no Redis: what these do meanwhile is not its cost.
     at_most(
         "P3",
         [3.6, 2.5],

@@ -21,8 +21,8 @@ const COLUMNS: [Figure; 10] = [
     CLIENT_US,
 ];
 
-/// The report of these rounds, and of the resident memory of the first instance, in bytes: just started, and the most it
-/// ever had. Each run passed the audit, or there would be no report.
+/// The report of these rounds, and of the resident memory of the first instance, in bytes: just started, and at its peak.
+/// All runs have passed the audit: otherwise there would be no report.
 pub fn text(conditions: &str, rounds: &[Vec<Run>], memory: [u64; 2]) -> String {
     let [idle, peak] = memory.map(|bytes| figure(bytes as f64 / 1e6));
     format!(

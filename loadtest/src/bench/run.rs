@@ -20,7 +20,7 @@ pub struct Run {
     pub answers_per_s: f64,
     /// Latency of orders; of all answers where nothing is on sale.
     pub latency: Latency,
-    /// From the beginning to each order, and to each answer.
+    /// Time from the beginning of the run to each order, and to each answer.
     pub ends: [Latency; 2],
     /// Attempts by outcome.
     pub outcomes: BTreeMap<String, usize>,
@@ -69,7 +69,7 @@ impl fmt::Display for Run {
             ..
         } = self;
         write!(f, "{name}: {clients} clients")?;
-        // A measurement without HTTP has only some of them.
+        // A measurement without HTTP has only some of these figures.
         for (value, unit) in [
             (*answers_per_s, "answers/s"),
             (latency.p99_ms, "ms at p99"),

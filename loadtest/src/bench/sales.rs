@@ -20,8 +20,8 @@ fn numbers() -> String {
     )
 }
 
-/// Opens `count` sales of `stock` each, on `group-commit`, from an hour ago for three hours; their vouchers' ids. Redis
-/// learns nothing of them, which this strategy does not need.
+/// Opens `count` sales of `stock` each, on `group-commit`, from an hour ago for three hours; returns their vouchers' ids.
+/// Redis learns nothing of them: this strategy does not need that.
 pub async fn open(pool: &MySqlPool, count: u64, stock: u32) -> anyhow::Result<RangeInclusive<u64>> {
     let vouchers = format!(
         "INSERT INTO tb_voucher (shop_id, title, pay_value, actual_value, type) \
@@ -43,15 +43,15 @@ pub async fn open(pool: &MySqlPool, count: u64, stock: u32) -> anyhow::Result<Ra
     Ok(first..=last)
 }
 
-/// Fills the table of orders up to `count` paid ones of the day before: a hundred each of users from 1 on, in sales that
-/// are over. Chunk by chunk in the order of the indexes, so that a table of ten millions takes minutes at most.
+/// Fills the table with `count` paid orders of the day before: users from 1 on have a hundred each, in sales of their own.
+/// They are inserted in chunks and in the order of the indexes, so that ten millions take minutes at most.
 pub async fn past_orders(pool: &MySqlPool, count: u64) -> anyhow::Result<()> {
     pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
     let mut connection = pool.acquire().await?;
     for chunk in 0..count.div_ceil(CHUNK) {
         let first = chunk * CHUNK;
         let rows = CHUNK.min(count - chunk * CHUNK);
-        // Vouchers of these ids may be open now: orders of users who will not buy there.
+        // No sale of the benchmark has a voucher's id that is so high.
         let insert = format!(
             "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status, create_time) \
              SELECT {first} + n + 1, ({first} + n) DIV {ORDERS_PER_USER} + 1, \

@@ -1,6 +1,6 @@
-//! Cost as it grows (`./dev bench --scale`): processor time of an order by `group-commit` and of a refusal with more
-//! instances, open sales, orders and sessions, each size beside the smallest, in interleaved rounds; memory; and what the
-//! capacity plan is fed with and compared with.
+//! How cost grows (`./dev bench --scale`): processor time of an order by `group-commit` and of a refusal with more instances,
+//! open sales, orders and sessions, each size beside the smallest, in interleaved rounds. Also memory, and the figures with
+//! which the capacity plan calculates and with which it is compared.
 //!
 //! Things grow one after the other, so that only a few instances run at once.
 
@@ -61,7 +61,7 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
         grow("instances", &sizes).await?
     };
     growth.extend({
-        // An instance that had more sales before would not be measured with one.
+        // An instance for each size: one that has had many sales cannot be measured as one that has had a single sale.
         let servers = instances(&main, "sales", 3).await?;
         let sizes = [1, 100, 10_000].into_iter().zip(servers.chunks(1));
         let sizes = sizes.map(|(count, server)| (count, plan_for_sales(&main, server, count)));
@@ -147,7 +147,7 @@ async fn grow_databases(
     grow(what, &plans.collect::<Vec<_>>()).await
 }
 
-/// A plan that asks `servers` for answers of so many sales that are open at once.
+/// A plan for purchases from `servers` in so many sales that are open at once.
 fn plan_for_sales<'a>(environment: &'a Environment, servers: &'a [Server], sales: u64) -> Plan<'a> {
     Plan {
         servers: servers.iter().collect(),
@@ -157,13 +157,13 @@ fn plan_for_sales<'a>(environment: &'a Environment, servers: &'a [Server], sales
     }
 }
 
-/// A run of `plan` on new sales. Where it has a part of the buyers, those are others each time.
+/// A run of `plan` on new sales. If only a part of the buyers comes, it is another part each time.
 async fn run_on_new_sales(plan: &Plan<'_>, round: usize, is_order: bool) -> anyhow::Result<Run> {
     let part = plan
         .part
         .map(|(count, _)| (count, 2 * round + usize::from(is_order)));
     if part.is_some() {
-        // Sessions that the instance remembers are not asked for.
+        // Longer than the instance trusts a session without asking Redis again.
         tokio::time::sleep(Duration::from_millis(900)).await;
     }
     let plan = Plan {
@@ -179,7 +179,7 @@ async fn run_on_new_sales(plan: &Plan<'_>, round: usize, is_order: bool) -> anyh
     plan.run().await
 }
 
-/// Measures `sizes` in interleaved rounds: how many there are of `what` grows, and what is asked then.
+/// Measures `sizes` in interleaved rounds: each is a number of `what`, with the plan of its runs.
 async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level>> {
     say(what);
     let kinds: Vec<_> = sizes
@@ -207,7 +207,7 @@ async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level
     Ok(levels)
 }
 
-/// The medians of `runs`, each beside the run of `smallest` of the same round.
+/// The medians of `runs`, and of their quotients with the run of `smallest` in the same round.
 fn answer(runs: &[Run], smallest: &[Run]) -> Answer {
     let Spread { median, min, max } = compare_rounds(runs, smallest, SERVERS_US.1);
     let batch = Spread::from_values(runs.iter().filter_map(|run| run.batch));
@@ -230,7 +230,8 @@ fn cost(runs: &[Run]) -> Cost {
     }
 }
 
-/// Memory of an instance, after runs that fill its pools, by idle connection. Redis and the database are not measured here.
+/// Memory of an instance for each idle connection, after runs that fill its pools. Redis and the database are not measured
+/// here.
 async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
     /// Connections opened; as many descriptors are needed here and in the instance.
     const CONNECTIONS: usize = 3_000;
@@ -245,7 +246,7 @@ async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut connection = Connection::new(server.target.clone(), Duration::from_secs(5));
-        // So that the instance has made all that it keeps for one.
+        // A request, so that the instance has allocated all that it keeps for a connection.
         connection.send(&Call::get("/health/live")).await?;
         connections.push(connection);
     }
@@ -257,14 +258,13 @@ async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
     })
 }
 
-/// What an answer costs on one instance, by the names that the plan knows them by, and a whole sale, with which the plan is
-/// compared, in the same rounds.
+/// What an answer costs on one instance, by the names that the capacity plan uses; and a whole sale in the same rounds, with
+/// which the capacity plan is compared.
 async fn one_instance(
     environment: &Environment,
 ) -> anyhow::Result<(BTreeMap<String, Cost>, MeasuredSale)> {
     let server = servers::instance(environment, "scale-one", &[]).await?;
     let buyers = environment.buyers.len() as u64;
-    // Of the buyers of the whole sale so many find stock.
     let stock = buyers * 30 / 100;
     let plan_by = |strategy| Plan {
         clients: CLIENTS,
@@ -272,7 +272,7 @@ async fn one_instance(
     };
     let group_commit = plan_by("group-commit");
     let limited = Stock::Limited(u32::try_from(stock)?);
-    // The whole sale ends with its buyers.
+    // A limit that is not reached: the whole sale ends when all buyers have had their turn.
     let longest = Duration::from_secs(60);
     let plans = [
         group_commit.clone(),
@@ -305,15 +305,11 @@ async fn one_instance(
     let sale = MeasuredSale {
         buyers,
         stock,
-        cores: median_of(
-            |Run {
-                 cpu,
-                 ends: [_, all],
-                 ..
-             }| {
-                (cpu.servers_us() + cpu.client_us) * all.count as f64 / 1e3 / all.max_ms
-            },
-        ),
+        cores: median_of(|run| {
+            let [_, answers] = &run.ends;
+            let used_us = (run.cpu.servers_us() + run.cpu.client_us) * answers.count as f64;
+            used_us / 1e3 / answers.max_ms
+        }),
         sold_out_s: median_of(|run| run.ends[0].max_ms / 1e3),
         answered_s: median_of(|run| run.ends[1].max_ms / 1e3),
         p99_s: median_of(|run| run.ends[1].p99_ms / 1e3),

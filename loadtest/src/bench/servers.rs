@@ -18,8 +18,8 @@ use crate::rolling::balancer;
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// Longest wait for a server to end; after it, it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
-/// Purchases in flight that the overloaded instance admits; beyond it, it refuses. As many as there are clients at the
-/// peak: with more in flight, every purchase waits longer and the rate stays the same.
+/// Purchases in flight that the overloaded instance admits; it refuses more. As many as there are clients at the peak: with
+/// more in flight, every purchase would wait longer and the rate would stay the same.
 const OVERLOAD_PURCHASES: &str = "256";
 
 /// A server process; dropping it ends it.
@@ -52,7 +52,7 @@ impl Server {
         self.pids.iter().copied().map(processor_s).sum()
     }
 
-    /// Resident memory, in bytes: what it is, and the most that it ever was (proc(5)).
+    /// Resident memory of its own process, in bytes: now, and at its peak (proc(5)).
     pub fn memory(&self) -> anyhow::Result<[u64; 2]> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let size = |field: &str| {
@@ -88,7 +88,7 @@ pub struct Servers {
     pub strict: Server,
     /// An instance without logs.
     pub quiet: Server,
-    /// The tuned one-transaction-per-order.
+    /// The baseline of one tuned transaction per order.
     pub transaction: Server,
     /// Processes of the bare route.
     pub bare: [Server; 2],
@@ -140,7 +140,7 @@ pub async fn instance(
     let mut command = Command::new(&environment.args.seckill);
     command
         .args(["serve", "--lab", "--bind", &bind])
-        // Through nginx the generator is a visitor, whose rate is limited; all its reads are of one shop.
+        // Behind nginx the generator would be a client whose rate is limited; and all its reads are of one shop.
         .args([
             "--unlimited-clients",
             "127.0.0.0/8",
@@ -185,7 +185,7 @@ async fn nginx(
         &addresses,
     );
     std::fs::write(home.join("nginx.conf"), text)?;
-    // As root its workers would become `nobody`, which may not be allowed into this folder.
+    // Started by root, its workers would become `nobody`, which may not be allowed into this folder.
     let user = if rustix::process::geteuid().is_root() {
         "user root;"
     } else {
@@ -220,7 +220,7 @@ async fn start(
     address: &str,
 ) -> anyhow::Result<Server> {
     let log = environment.args.out.join(format!("{name}.log"));
-    // `Process` appends to it.
+    // Emptied, because `Process` appends to it.
     std::fs::write(&log, "")?;
     let target: Target = format!("http://{address}").parse()?;
     command.current_dir(&environment.args.out);

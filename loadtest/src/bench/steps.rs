@@ -40,17 +40,18 @@ const ROUND: &[&[&str]] = &[
     &[RAW_ADMISSIONS, LOCK_PAIRS, RAW_LOCK_PAIRS],
 ];
 
-/// Open loops: attempts arrive at a multiple of the orders per second of the round's last run of another name.
+/// Open loops: name, multiple, name of a peak. Attempts arrive at this multiple of the orders per second of the round's last
+/// run of the peak.
 const OPEN_LOOPS: [(&str, f64, &str); 2] = [(ORDERS_OPEN, 0.7, ORDERS), (OVERLOAD, 3.0, PEAK)];
 
-/// Longest sale that ends when all its buyers have had their turn.
+/// Time limit of a sale that is to end when all its buyers have had their turn.
 const LONGEST_SALE: Duration = Duration::from_secs(20);
 
 /// Longest run of the warm-up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
-/// The runs of each round that the ratios asked for need; where that is all of them, the last also has a run of each other
-/// safe strategy.
+/// Makes in each round the runs that are needed for the ratios asked for. If all ratios are asked for, the last round also
+/// has a run of each other safe strategy.
 pub async fn measure(
     environment: &Environment,
     servers: &Servers,
@@ -81,7 +82,7 @@ async fn measure_round(
     let longest = if round == 0 { WARM_UP } else { args.duration() };
     let duration = args.duration().min(longest);
     let mut runs = Vec::new();
-    for name in order(round).filter(|name| needed.contains(name)) {
+    for name in run_names(round).filter(|name| needed.contains(name)) {
         let made = run(environment, servers, name, &runs, duration).await?;
         runs.push(made);
     }
@@ -100,7 +101,8 @@ async fn measure_round(
     Ok(runs)
 }
 
-fn order(round: usize) -> impl Iterator<Item = &'static str> {
+/// The names of a round's runs, in their order.
+fn run_names(round: usize) -> impl Iterator<Item = &'static str> {
     ROUND
         .iter()
         .flat_map(move |group| match (*group, round.is_multiple_of(2)) {
@@ -110,7 +112,7 @@ fn order(round: usize) -> impl Iterator<Item = &'static str> {
         })
 }
 
-/// Makes the run `name`, after those of the round that were `earlier`.
+/// Makes the run `name`; `earlier` are the runs of the round so far.
 async fn run(
     environment: &Environment,
     servers: &Servers,
@@ -172,7 +174,7 @@ fn http_plan<'a>(
         ..on_server(server)
     };
     let buy = "POST /voucher-order/seckill/1";
-    // Publishing the first sale made it.
+    // This shop was made when the first sale was published.
     let read = |server| with_clients(micro::CLIENTS, instead("GET /shop/1", server));
     Some(match name {
         ORDERS | ORDERS_BESIDE | ORDERS_MONITORED => group_commit(),
@@ -211,8 +213,8 @@ fn http_plan<'a>(
     })
 }
 
-/// A sale whose buyers come once each, on an instance that was just started and has sold to others; or the next sale to
-/// the same buyers.
+/// A sale whose buyers come once each, on an instance that was just started and has sold only to others; or, for
+/// [`ORDERS_KNOWN`], also to the same buyers.
 async fn run_of_buyers(
     environment: &Environment,
     name: &'static str,
@@ -229,7 +231,7 @@ async fn run_of_buyers(
     };
     sale("to others", OTHERS, 1).run().await?;
     if name == ORDERS_KNOWN {
-        // To its end: all of them are known then.
+        // This sale goes on to its end, so that the instance then knows all of the buyers.
         let first = Plan {
             duration: LONGEST_SALE,
             ..sale("to the buyers", BUYERS, 0)
@@ -239,8 +241,8 @@ async fn run_of_buyers(
     sale(name, BUYERS, 0).run().await
 }
 
-/// Scrapes metrics and polls as a shop's page does, each every second, and as the lab's page does, four times as often.
-/// Prometheus scrapes every 15 s by default. A failed request does not matter to the sale.
+/// Scrapes the metrics and polls a shop's page, each every second, and polls the lab's page four times a second.
+/// (Prometheus scrapes every 15 s by default.) A failed request does not matter to the sale.
 async fn monitor(target: &Target) {
     const PATHS: [&str; 3] = ["/lab/runs", "/metrics", "/voucher/list/1"];
     let mut connection = Connection::new(target.clone(), Duration::from_secs(5));

@@ -23,21 +23,22 @@ pub enum What {
     Cancel,
 }
 
-/// One attempt to buy, and what is asked of the instances, all at once, for the order that comes of it.
+/// One attempt to buy, and the changes that are asked for, all at once, if it makes an order.
 pub type Attempt = generator::Attempt<&'static [What]>;
 
-/// An answer to the owner of an order who wanted it to be changed.
+/// The answer to an owner who asked to change an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub order_id: i64,
     pub what: What,
-    /// [`Reply::Ordered`] where it is as was asked for.
+    /// [`Reply::Ordered`] if the order is now as was asked for.
     pub reply: Reply,
-    /// From the purchase's request, or from before it, to this answer.
+    /// The order's age at this answer, or more: it counts from the purchase's request or from before it.
     pub age: Duration,
 }
 
-/// How often an operation that got these answers can have happened: once where one confirms it, never where all refuse it.
+/// How often an operation that got these answers can have happened: once if one of them confirms it, never if all refuse it,
+/// otherwise either.
 pub fn times<'a>(answers: impl IntoIterator<Item = &'a Reply>) -> RangeInclusive<i64> {
     let mut min = 0;
     let mut max = 0;
@@ -51,28 +52,27 @@ pub fn times<'a>(answers: impl IntoIterator<Item = &'a Reply>) -> RangeInclusive
     min..=max
 }
 
-/// How long an order that was answered as pending, or whose outcome was unknown, may take to be there, before it is not changed
-/// after all.
+/// How long to wait for an order that was pending or of unknown outcome. If it is not there by then, it is not changed.
 const PENDING_LIMIT: Duration = Duration::from_millis(1_500);
-/// From one look to the next.
+/// Pause between two look-ups.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Time limit of one request, also of one to buy.
 pub const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Who asks, and what.
+/// The owner of an order, who asks for changes of it.
 #[derive(Debug, Clone)]
 pub struct Owner {
     /// Base URLs of the instances.
     pub targets: Vec<Target>,
     pub buyer: Buyer,
     pub order_id: i64,
-    /// When it was asked for, or before.
+    /// When the purchase was sent, or before.
     pub bought: Instant,
 }
 
 impl Owner {
-    /// Waits until the order is there or refused, no longer than that is worth it.
+    /// Waits until the order is there or refused, for [`PENDING_LIMIT`] at most; returns the last look-up's reply.
     pub async fn wait(&self) -> Reply {
         let begin = Instant::now();
         let mut connections: Vec<Connection> = self
@@ -91,7 +91,7 @@ impl Owner {
         }
     }
 
-    /// Asks the instances, in turn, for each of `whats` at once.
+    /// Asks for all of `whats` at once: the first of the first instance, and so on in turn.
     pub async fn ask(&self, whats: &[What]) -> Vec<Answer> {
         let mut asking = JoinSet::new();
         for (what, target) in whats.iter().copied().zip(self.targets.iter().cycle()) {
@@ -103,7 +103,7 @@ impl Owner {
             let bought = self.bought;
             asking.spawn(async move {
                 let reply = match Reply::from_answer(&connection.send(&call).await) {
-                    // The reply holds the order itself, which the reader of purchases cannot use.
+                    // A success holds the order itself, which is malformed for the reader of purchases' replies.
                     Reply::Malformed => Reply::Ordered(order_id),
                     reply => reply,
                 };

@@ -19,11 +19,11 @@ use workload::{
     http::{Call, Connection},
 };
 
-/// How long it may take to serve, or to be ready, on a busy machine and while its servers recover.
+/// How long an instance may take to serve, or to be ready, on a busy machine and while its servers recover.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long it may take to end when it is asked to.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// Pause before one that could not start is started again, as a supervisor does.
+/// Pause before an instance that could not start is started again, as a supervisor does.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// An instance.
@@ -38,7 +38,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// One that does not run yet, on a port of its own; it logs to `folder`.
+    /// An instance that does not run yet, on a port of its own; it logs to `folder`.
     pub fn new(program: &Path, number: usize, folder: &Path) -> Result<Self> {
         Ok(Self {
             program: program.to_owned(),
@@ -115,7 +115,7 @@ pub async fn pause(process: &Process, lasts: Duration) -> io::Result<()> {
     process.resume()
 }
 
-/// Whether it answers this path with 200.
+/// Whether a server answers this path with 200.
 pub async fn answers(target: &Target, path: &str) -> bool {
     let mut connection = Connection::new(target.clone(), Duration::from_secs(3));
     let answer = connection.send(&Call::get(path)).await;

@@ -1,9 +1,9 @@
-//! Chaos test: sales on two instances while servers are killed, stopped, emptied and filled, connections and replies get
-//! lost and clocks are stepped, drawn at random from a seed that is printed; after each, every reply is checked against
-//! every row.
+//! Chaos test: sales on two instances under faults. Servers are killed, stopped, emptied and filled, connections and
+//! replies get lost, and clocks are stepped. The faults are drawn from a seed, which is printed. After each round every
+//! reply is checked against every row.
 //!
-//! Everything is private: a MariaDB or a pair of them, a Redis, a master that Sentinel watches or a cluster, and two
-//! processes of the real binary, in a temporary folder, gone at the end. From the bottom up:
+//! Everything is private, in a temporary folder that is gone at the end: one MariaDB or a pair; one Redis, a master that
+//! Sentinel watches, or a cluster; and two processes of the real binary. From the bottom up:
 //!
 //! - `options`: what is asked for, also which servers there are.
 //! - `redis_data`, `instance`, `redis_servers`, `test_cluster`: the servers.
@@ -11,8 +11,8 @@
 //! - `faults`: what is done to the servers, in one table; `plan` draws from the seed what happens when.
 //! - `round`, `recovery`: what is run and measured; `report` prints it.
 //!
-//! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
-//! the same trial and need not be the same run.
+//! The seed decides what is tried and when. How the requests and faults interleave is up to the machine, so a repeated
+//! round is the same trial, but may go differently.
 
 use std::{cell::RefCell, ops::RangeInclusive, time::Duration};
 
@@ -56,14 +56,15 @@ const SETTINGS: [(&str, &str); 7] = [
     ("RUST_LOG", "info"),
 ];
 
-/// How long after a definite no an order must still be no row.
+/// For how long after a definite no the order must still have no row.
 const AFTER_A_NO: Duration = Duration::from_secs(10);
 
-/// Many times as long as a round takes. One in which a server's clock is set ten minutes on may take longer than those: an
-/// order whose id has that clock's time, and of which no row is found, is not known to be missing before that time.
+/// Many times as long as most rounds take. A round in which a server's clock is set ten minutes on may take longer than ten
+/// minutes: an order whose id has that clock's time, and which has no row, is not known to be missing before that time.
 const ROUND_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// All tables in one file, whose size can be limited as a full disk limits it; so the log must be smaller than it.
+/// All tables in one file, whose size can be limited as a full disk limits it. The limit is that of every file of the server,
+/// so the log must be smaller.
 const DATABASE_ARGUMENTS: [&str; 3] = [
     "--innodb-file-per-table=0",
     "--innodb-log-file-size=8M",
@@ -100,10 +101,10 @@ async fn run_on(clusters: &[TestCluster], options: &ChaosOptions) -> Result<Chec
         .iter()
         .map(|cluster| run_rounds(cluster, options, &numbers));
     let mut rounds = Vec::new();
-    let mut quiet = Instant::now();
-    for (rounds_of_one, quiet_of_one) in try_join_all(running).await? {
+    let mut quiet_until = Instant::now();
+    for (rounds_of_one, quiet_until_of_one) in try_join_all(running).await? {
         rounds.extend(rounds_of_one);
-        quiet = quiet.max(quiet_of_one);
+        quiet_until = quiet_until.max(quiet_until_of_one);
     }
     rounds.sort_by_key(|round| round.number);
     let mut recoveries = Vec::new();
@@ -117,7 +118,7 @@ async fn run_on(clusters: &[TestCluster], options: &ChaosOptions) -> Result<Chec
         }
     }
     // Once more at the very end: what was refused must not have happened later.
-    sleep_until(quiet).await;
+    sleep_until(quiet_until).await;
     for round in &mut rounds {
         let was_clean = round.is_clean();
         for sale in &mut round.sales {
@@ -130,27 +131,27 @@ async fn run_on(clusters: &[TestCluster], options: &ChaosOptions) -> Result<Chec
     Ok(report(options.seed, layout, &rounds, recoveries))
 }
 
-/// Runs the next of these rounds on servers of one set, until there is none; returns them, and until when what was refused
-/// must not happen.
+/// Runs rounds on one set of servers, each time the next of `numbers`, until there is none. Returns the rounds, and until
+/// when an order that was refused must still have no row.
 async fn run_rounds<'a>(
     cluster: &'a TestCluster,
     options: &ChaosOptions,
     numbers: &RefCell<RangeInclusive<u32>>,
 ) -> Result<(Vec<Round<'a>>, Instant)> {
     let mut rounds = Vec::new();
-    let mut quiet = Instant::now();
+    let mut quiet_until = Instant::now();
     loop {
         let Some(number) = numbers.borrow_mut().next() else {
-            return Ok((rounds, quiet));
+            return Ok((rounds, quiet_until));
         };
-        let running = round::run(cluster, options, number, quiet);
+        let running = round::run(cluster, options, number, quiet_until);
         let round = timeout(ROUND_LIMIT, running).await.unwrap_or_else(|_| {
             bail!("it did not end within {ROUND_LIMIT:?}: does a server stand still?")
         });
         let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
         println!("{round}");
         if round.sales.iter().any(|sale| !sale.outcome.noes.is_empty()) {
-            quiet = Instant::now() + AFTER_A_NO;
+            quiet_until = Instant::now() + AFTER_A_NO;
         }
         rounds.push(round);
     }

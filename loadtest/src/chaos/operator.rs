@@ -23,7 +23,7 @@ use workload::{
     reply::Reply,
 };
 
-/// Vouchers of a sale that nobody buys.
+/// Vouchers of each sale that the operator publishes; nobody buys them.
 const STOCK: u32 = 7;
 /// Attempts until an operation is given up.
 const ATTEMPTS: usize = 5;
@@ -31,20 +31,22 @@ const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(150);
 /// Time limit of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// By which the service knows a repetition of the same publication.
+/// The header by which the service recognises a repetition of the same request.
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// A shop of the sample data.
 const SHOP: u64 = 1;
-/// How many orders are paid or cancelled at once, and how long to wait until so many are there.
+/// How many orders are paid or cancelled at once.
 const ORDERS: usize = 6;
+/// How long to wait until there are so many.
 const ORDERS_LIMIT: Duration = Duration::from_secs(2);
 
-/// What was to be done once.
+/// An operation that must not happen more than once.
 #[derive(Debug)]
 enum What {
-    /// A sale is published under this title, which is its own.
+    /// A sale is published under this title, which no other sale has.
     Publish(String),
-    /// So many vouchers are added to a sale: a power of two of its own, so that their sum says which were added.
+    /// To the sale of this voucher's id so many vouchers are added. Each addition is another power of two, so that the sum
+    /// says which of them happened.
     Add(u64, i64),
 }
 
@@ -52,12 +54,12 @@ enum What {
 #[derive(Debug)]
 pub struct Operator<'a> {
     cluster: &'a TestCluster,
-    /// The round's, as they were published.
+    /// The round's sales, as they were published.
     pub sales: Vec<Sale<'a>>,
     /// When they began.
     begin: Instant,
     token: HeaderValue,
-    /// What was done, with every answer.
+    /// Every operation, with all its answers.
     operations: RefCell<Vec<(What, Vec<Reply>)>>,
     /// Every answer to a payment or a cancellation.
     pub changes: RefCell<Vec<Answer>>,
@@ -75,14 +77,13 @@ pub struct Scene<'a> {
 impl<'a> Operator<'a> {
     pub fn new(cluster: &'a TestCluster, sales: Vec<Sale<'a>>, begin: Instant) -> Result<Self> {
         let token = cluster.access.admin_header("publishing a sale")?;
-        let (operations, changes) = Default::default();
         Ok(Self {
             cluster,
             sales,
             begin,
             token,
-            operations,
-            changes,
+            operations: RefCell::default(),
+            changes: RefCell::default(),
         })
     }
 
@@ -95,7 +96,7 @@ impl<'a> Operator<'a> {
         join_all(operating).await;
     }
 
-    /// Publishes a sale on the strategy of the round's `number`-th.
+    /// Publishes a sale on the strategy of the round's `number`-th sale.
     pub async fn publish(&self, number: usize) {
         let strategy = self.sales[number % self.sales.len()].strategy;
         let title = format!("chaos {:032x}", rand::random::<u128>());
@@ -104,7 +105,7 @@ impl<'a> Operator<'a> {
         self.repeat(What::Publish(title), call, number).await;
     }
 
-    /// Adds stock to the round's `number`-th.
+    /// Adds stock to the round's `number`-th sale.
     pub async fn add_stock(&self, number: usize) {
         let voucher_id = self.sales[number % self.sales.len()].voucher_id;
         let additions = self
@@ -120,7 +121,8 @@ impl<'a> Operator<'a> {
             .await;
     }
 
-    /// Sends a request under a key of its own until it is done, to the instances in turn from this one on.
+    /// Sends a request under an idempotency key of its own until it succeeds, [`ATTEMPTS`] times at most, to the instances in
+    /// turn from the `first` on.
     async fn repeat(&self, what: What, call: Call, first: usize) {
         let key = HeaderValue::from(rand::random::<u64>());
         let call = call.admin(&self.token).header(KEY, key);
@@ -145,7 +147,7 @@ impl<'a> Operator<'a> {
         }
     }
 
-    /// The owners of some unpaid orders of the first sale, as soon as it has so many.
+    /// The owners of some unpaid orders of the first sale: waits until it has enough, or for the limit.
     pub async fn orders(&self) -> Vec<Owner> {
         let sale = &self.sales[0];
         let mut rows = Vec::new();
@@ -185,7 +187,7 @@ impl<'a> Operator<'a> {
             .extend(changes.into_iter().flatten());
     }
 
-    /// Compares every answer with the tables; says what is not true.
+    /// Compares every answer with the tables; returns the contradictions in words.
     pub async fn check(&self) -> Result<Vec<String>> {
         let operations = self.operations.take();
         let mut wrong = Vec::new();
@@ -227,8 +229,8 @@ impl<'a> Operator<'a> {
     }
 }
 
-/// How often a sale was published under this title. One that is not as it was asked for, or not the one that was told,
-/// counts twice.
+/// How often a sale was published under this title. A sale that is not as it was asked for, or has another id than the answer
+/// says, counts twice, which contradicts any answer.
 async fn published(
     database: &mut MySqlConnection,
     title: &str,
@@ -239,7 +241,7 @@ async fn published(
     let rows: Vec<(i64, Option<i64>)> = sqlx::query_as(sql).bind(title).fetch_all(database).await?;
     let mut count = 0;
     for (id, stock) in rows {
-        // Nothing is asked after it was told.
+        // Nothing is asked after a success, so an id is in the last answer.
         let is_another =
             matches!(answers.last(), Some(Reply::Ordered(answered_id)) if *answered_id != id);
         let is_right = stock == Some(i64::from(STOCK)) && !is_another;

@@ -51,7 +51,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Whether a Redis server can be replaced by another, which may not have its last writes.
+    /// Whether a Redis server can be replaced by another, which may lack its last writes.
     pub fn redis_fails_over(self) -> bool {
         self.redis != RedisLayout::Single
     }

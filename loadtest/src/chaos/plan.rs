@@ -56,8 +56,8 @@ impl fmt::Display for Planned {
 /// Most faults in one round.
 const MOST: u32 = 3;
 
-/// Draws the faults of a round that sells for `sale`. The first is the `number`-th of all kinds, where it is possible. Three
-/// in four meet a wave in its middle, where most is under way.
+/// Draws the faults of a round that sells for `sale`. The first drawn is the `number`-th of all kinds; it is left out, as any
+/// other, if this machine cannot inject it. Three in four begin during a wave, when most requests are under way.
 pub fn faults(rng: &mut impl Rng, number: usize, sale: Duration, layout: Layout) -> Vec<Planned> {
     let all = faults::draw_order(layout);
     let mut drawn: Vec<Planned> = Vec::new();
@@ -72,7 +72,7 @@ pub fn faults(rng: &mut impl Rng, number: usize, sale: Duration, layout: Layout)
         if what.is_wrong_clock() {
             time = Duration::ZERO;
         }
-        // Drawn in any case, so that what comes after is the same on every machine.
+        // Drawn even for a fault that is left out, so that what comes after is the same on every machine.
         let lasts = Duration::from_millis(rng.random_range(what.lasts.clone()));
         if what.is_possible(layout) {
             drawn.push(Planned { time, lasts, what });
@@ -82,8 +82,8 @@ pub fn faults(rng: &mut impl Rng, number: usize, sale: Duration, layout: Layout)
     drawn
 }
 
-/// Draws the strategies of the round's two to four sales: the `number`-th in turn of two of them, whose orders meet in one
-/// batch, and others beside these.
+/// Draws the strategies of the round's two to four sales. Two sales are on the `number`-th strategy in turn, so that their
+/// orders meet in one batch; the others are on other strategies.
 pub fn strategies(rng: &mut impl Rng, number: usize) -> Vec<&'static str> {
     let first = STRATEGIES[number % STRATEGIES.len()];
     let mut companions = STRATEGIES.to_vec();

@@ -1,9 +1,9 @@
 //! Recovery time: how long orders per second take to come back after an instance was killed, after Redis lost all data,
 //! and after another server took the place of a Redis or of the database.
 //!
-//! Steady load: every buyer comes once, to both instances at the same moment, so that one makes up for the other, as
-//! behind a load balancer. Orders are counted per 100 ms. The usual rate is the median of the second and a half before
-//! the fault; the first 300 ms that reach 95 % of it on average are the recovery.
+//! The load is steady: every buyer comes once, to both instances at the same moment, so that one instance makes up for the
+//! other, as behind a load balancer. Orders are counted per 100 ms. The usual rate is the median of the second and a half
+//! before the fault; the first 300 ms that reach 95 % of it on average are the recovery.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,25 +24,25 @@ use workload::{buyers::Buyer, sessions};
 /// The columns of a table of [`row`]s.
 pub const COLUMNS: [&str; 5] = ["strategy", "after", ">orders/s", ">95 % after", ">range"];
 
-/// Orders are counted for so long at a time.
+/// The length of a bin, in which orders are counted.
 const BIN: Duration = Duration::from_millis(100);
-/// Bins averaged.
+/// How many bins are averaged.
 const WINDOW: usize = 3;
-/// What counts as recovered.
+/// The share of the usual rate that counts as recovered.
 const SHARE: f64 = 0.95;
-/// Before the load is called steady.
+/// How long the load runs before it counts as steady.
 const WARM_UP: Duration = Duration::from_millis(1_000);
-/// For what is usual.
+/// How long the usual rate is then measured.
 const USUAL: Duration = Duration::from_millis(1_500);
 /// Longest wait for recovery.
 const LIMIT: Duration = Duration::from_secs(10);
-/// From one buyer to the next. A machine that is slower has all connections busy.
+/// From one buyer to the next. On a machine that is slower than this all connections are busy.
 const EVERY: Duration = Duration::from_millis(1);
-/// Buyers, until [`LIMIT`].
+/// Enough buyers until [`LIMIT`].
 const BUYERS: u32 = 12_500;
 
-/// Measures so many times, at least once. The instances must not be behind the proxies, which share the tool's one thread;
-/// those of several Redis servers or a replicated database always are.
+/// Measures so many times, at least once. The instances should not be behind the proxies, which share the tool's one thread.
+/// Those of several Redis servers or of a replicated database always are.
 pub async fn row(
     cluster: &TestCluster,
     strategy: &'static str,
@@ -76,7 +76,8 @@ pub async fn row(
     ])
 }
 
-/// Orders per second before, and the time to 95 % of that, in milliseconds; infinite: not within ten seconds.
+/// Returns the orders per second before the fault, and the time to 95 % of that, in milliseconds; infinite if that is not
+/// within ten seconds.
 async fn measure(
     cluster: &TestCluster,
     strategy: &'static str,
@@ -132,12 +133,12 @@ async fn measure(
     Ok((usual / BIN.as_secs_f64(), back_ms))
 }
 
-/// How many bins there are in this time.
+/// How many whole bins there are in this time.
 fn bins(time: Duration) -> usize {
     (time.as_millis() / BIN.as_millis()) as usize
 }
 
-/// The first bin of the first window that reaches the usual orders.
+/// The first bin of the first window that reaches the [`SHARE`] of the usual orders.
 fn first_recovered(bins: &[u32], usual: f64) -> Option<usize> {
     bins.windows(WINDOW)
         .position(|window| f64::from(window.iter().sum::<u32>()) / WINDOW as f64 >= SHARE * usual)

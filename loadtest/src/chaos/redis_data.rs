@@ -43,7 +43,7 @@ pub async fn take_snapshot(server: &RedisServer) -> Result<()> {
 
 async fn copy(server: &RedisServer) -> io::Result<()> {
     let [files, snapshot] = folders(server);
-    // An earlier one, if there is any that was not used.
+    // There may be an earlier snapshot that was not used.
     fs::remove_dir_all(&snapshot).await.ok();
     fs::create_dir(&snapshot).await?;
     let mut all = fs::read_dir(&files).await?;

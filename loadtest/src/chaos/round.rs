@@ -19,15 +19,17 @@ use super::{
 };
 use workload::{buyers::Buyer, sessions};
 
-/// How long the sale lasts; where a Redis is replaced, which takes others some seconds to decide, longer.
+/// How long a sale lasts.
 const SALE: Duration = Duration::from_millis(1_500);
+/// The same where a Redis can be replaced: the other servers take some seconds to decide on that.
 const LONG_SALE: Duration = Duration::from_millis(3_000);
-/// After how many seconds an unpaid order expires, in the rounds where it does; and how many rounds these are.
+/// After how many seconds an unpaid order expires, in the rounds where orders expire.
 const UNPAID_SECONDS: u32 = 2;
+/// The share of these rounds.
 const EXPIRY: f64 = 0.12;
 /// How soon after the last fault's end every instance must be ready.
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
-/// More than what is added to a sale in a round.
+/// More vouchers than are ever added to a sale in a round.
 const ADDED: usize = 64;
 
 /// A round that was run and checked.
@@ -40,7 +42,7 @@ pub struct Round<'a> {
     pub faults: Vec<Planned>,
     /// From the last fault's end until every instance was ready.
     pub ready: Duration,
-    /// What was published or added, and is not as it was answered.
+    /// Publications and additions of stock that contradict their answers.
     pub false_operations: Vec<String>,
 }
 
@@ -128,8 +130,8 @@ impl Draw {
     }
 }
 
-/// Runs the `number`-th round, from 1, on servers that work, and leaves them working. Until `quiet` Redis keeps what it has
-/// of the rounds before.
+/// Runs the `number`-th round, from 1, on servers that work, and leaves them working. Redis loses no data before
+/// `quiet_until`, when the refused orders of the rounds before have been watched for long enough.
 ///
 /// # Errors
 /// Those of the set-up. Violations are no error: see [`Round::is_clean`].
@@ -137,13 +139,13 @@ pub async fn run<'a>(
     cluster: &'a TestCluster,
     options: &ChaosOptions,
     number: u32,
-    quiet: Instant,
+    quiet_until: Instant,
 ) -> Result<Round<'a>> {
     let draw = Draw::new(options, number);
     let outcome = draw.outcome(options.layout);
     if outcome.redis_lost {
-        // What would make a row of a refused order may still be there.
-        sleep_until(quiet).await;
+        // Redis may still hold what would wrongly make a row of a refused order. It must not be lost before that shows.
+        sleep_until(quiet_until).await;
     }
     if draw.expires {
         let_orders_expire(cluster).await?;
@@ -151,8 +153,8 @@ pub async fn run<'a>(
 
     let stocks = draw.sales.iter().map(|sale| sale.stock);
     let largest_stock = stocks.max().unwrap_or(0);
-    // New ones, so that a lock left behind affects no other round; enough to buy the rest, should all the others have got
-    // none or be unable to buy.
+    // New buyers, so that a lock left behind affects no other round. Beside the buyers who come to each sale there are enough
+    // to buy all of its vouchers, in case the former have got none, or cannot buy any more.
     let count = draw.buyers + largest_stock + ADDED;
     let buyers = sessions::signed_in(&cluster.access, count).await?;
     let buyers: Arc<[Buyer]> = buyers.into();
@@ -182,7 +184,7 @@ pub async fn run<'a>(
     cluster.ready().await?;
     if draw.expires {
         try_join_all(sales.iter_mut().map(Sale::wait_until_expired)).await?;
-        // The rest is to stay sold.
+        // From here on orders do not expire: the rest is to stay sold.
         cluster.run(true, 0).await?;
     }
     try_join_all(sales.iter_mut().map(Sale::check)).await?;
@@ -203,7 +205,8 @@ pub async fn run<'a>(
 
 /// Restarts the instances so that unpaid orders expire.
 async fn let_orders_expire(cluster: &TestCluster) -> Result<()> {
-    // It would cancel the unpaid orders of earlier rounds as well, which are checked once more at the end.
+    // Unpaid orders of earlier rounds would expire as well, and those rounds are checked once more at the end. So these
+    // orders get the status "used".
     let used = "UPDATE tb_voucher_order SET status = 3 WHERE status = 1";
     let mut administrator = cluster.database.lock().await.primary().admin().await?;
     run_statement(&mut administrator, used).await?;

@@ -33,17 +33,18 @@ use workload::{
 
 /// How long the tables must not change before the check.
 const QUIET: Duration = Duration::from_millis(250);
-/// How long they may take to.
+/// How long it may take until the tables no longer change.
 const UNCHANGED_LIMIT: Duration = Duration::from_secs(15);
-/// How long it may take until each order that was told by id is a row or a definite no, which nobody says before it is
-/// certain.
+/// How long it may take until each order whose id was told is a row or a definite no. The service says no only when that is
+/// certain, which takes a while.
 const DECIDED_LIMIT: Duration = Duration::from_secs(45);
 /// How long after the last fault the last order may take to expire: the limit, both ticks, and a fault's backlog.
 const EXPIRY_LIMIT: Duration = Duration::from_secs(12);
 /// How long the sale of the rest may sell nothing. A lock that was left behind has run out by then.
 const REST: Duration = Duration::from_secs(15);
-/// How long it may take to publish it, and the pause between two attempts.
+/// How long it may take to publish a sale.
 const PUBLISH_LIMIT: Duration = Duration::from_secs(20);
+/// The pause between two attempts to publish it.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
 /// A sale's connections to each instance.
 const CONNECTIONS: usize = 32;
@@ -55,14 +56,14 @@ pub struct Sale<'a> {
     pub strategy: &'static str,
     pub voucher_id: u64,
     pub buyers: Arc<[Buyer]>,
-    /// What was done to it, also by the rest's buyers.
+    /// What was done to it, also by those who bought the rest.
     pub outcome: Outcome,
-    /// The first that is not clean, or else the last.
+    /// The first verdict that is not clean, or else the last.
     pub verdict: SaleVerdict,
 }
 
 impl<'a> Sale<'a> {
-    /// Publishes it on an instance, with what is known of its outcome.
+    /// Publishes a sale on an instance. `outcome` is what is known beforehand of its outcome.
     pub async fn publish(
         cluster: &'a TestCluster,
         target: &Target,
@@ -104,7 +105,7 @@ impl<'a> Sale<'a> {
         let ended = move |attempt: &Attempt, record: &Record| {
             let order_id = match record.observed.reply {
                 Reply::Ordered(id) | Reply::Pending(id) if !attempt.then.is_empty() => id,
-                // It is looked up at once, when a call that makes it may still be on its way.
+                // The order is looked up at once, while the call that makes it may still be on its way.
                 Reply::Unknown { id: Some(id), .. } => id,
                 _ => return,
             };
@@ -116,7 +117,7 @@ impl<'a> Sale<'a> {
             };
             let reply = record.observed.reply.clone();
             let change = tokio::spawn(change_order(owner, reply, attempt.then));
-            // The receiver is below.
+            // The receiver is below; it is gone only if this function was dropped.
             changing.send(change).ok();
         };
         let purchases = Purchases {
@@ -140,7 +141,7 @@ impl<'a> Sale<'a> {
         Ok(())
     }
 
-    /// Checks it once more: what was refused must not have happened later.
+    /// Checks the sale once more: what was refused must not have happened later.
     pub async fn check_again(&mut self) -> Result<()> {
         let snapshot = self.cluster.order_rows.read(self.voucher_id).await?;
         self.judge(&snapshot);
@@ -153,7 +154,7 @@ impl<'a> Sale<'a> {
         }
     }
 
-    /// Waits until what is pending is decided and the tables no longer change, and checks; then sells the rest, and
+    /// Waits until pending orders are decided and the tables no longer change, and checks; then sells the rest, and
     /// checks again.
     ///
     /// # Errors
@@ -167,8 +168,8 @@ impl<'a> Sale<'a> {
         Ok(())
     }
 
-    /// Waits until what is pending is decided and no unpaid order is left whose time has come; notes how many are, at the limit. One
-    /// that a clock has dated in the future expires when that has come.
+    /// Waits until pending orders are decided and every unpaid order whose time has come has expired. Notes how many have not
+    /// at the limit. An order that a clock has dated in the future is not waited for: its time has not come.
     pub async fn wait_until_expired(&mut self) -> Result<()> {
         self.wait_until_decided().await?;
         let expired = poll(EXPIRY_LIMIT, QUIET, async || {
@@ -182,7 +183,7 @@ impl<'a> Sale<'a> {
         expired.await.map(drop)
     }
 
-    /// Waits until every order that was told by id is a row or a definite no.
+    /// Waits until every order whose id was told is a row or a definite no.
     pub async fn wait_until_decided(&mut self) -> Result<()> {
         let pending_sale = PendingSale {
             access: &self.cluster.access,
@@ -191,7 +192,7 @@ impl<'a> Sale<'a> {
             voucher_id: self.voucher_id,
             limit: DECIDED_LIMIT + self.outcome.ids_ahead,
         };
-        // What was told by id otherwise may be pending as well.
+        // An order whose id came with another reply may be pending as well.
         let mut look_ups = self.outcome.records.clone();
         for look_up in &mut look_ups {
             let reply = &mut look_up.observed.reply;
@@ -226,8 +227,8 @@ impl<'a> Sale<'a> {
         Ok(sales.swap_remove(0))
     }
 
-    /// Sells what is left, to buyers without an order and to new buyers, until nothing is or nobody can buy any more: a busy
-    /// machine sells slowly, and what is slow is not stranded.
+    /// Sells what is left to buyers without an order and to new buyers, until nothing is left, or nothing was sold for
+    /// [`REST`]. There is no limit for the whole: on a busy machine a sale is slow, and vouchers are not stranded for that.
     async fn sell_rest(&mut self, mut snapshot: Snapshot) -> Result<Snapshot> {
         let mut sold = Instant::now();
         let mut attempt = 3;
@@ -238,7 +239,7 @@ impl<'a> Sale<'a> {
             let buyers = self.buyers.iter().enumerate();
             let attempts = buyers
                 .filter(|(_, buyer)| !owners.contains(&buyer.user_id))
-                // Some may have to wait for a lock that a killed instance left behind: others buy instead.
+                // More buyers than vouchers: some may have to wait for a lock that a killed instance left behind.
                 .take(count + count / 4 + 8)
                 .map(|(buyer, _)| Attempt {
                     buyer,
@@ -258,8 +259,8 @@ impl<'a> Sale<'a> {
     }
 }
 
-/// Asks for what the owner of an order does with it, once it is there; returns the answers, the owner, and the last reply
-/// about the order.
+/// Sends what the owner of an order asks for, once the order exists; returns the answers, the owner's user id, and the last
+/// reply about the order.
 async fn change_order(
     owner: Owner,
     mut reply: Reply,

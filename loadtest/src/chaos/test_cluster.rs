@@ -39,24 +39,24 @@ pub enum ServerKind {
     Database,
 }
 
-/// The servers.
+/// A running test cluster.
 #[derive(Debug)]
 pub struct TestCluster {
-    // Dropped first, and what they need last.
+    // Fields are dropped in this order: the instances before the servers that they need.
     pub instances: Vec<Mutex<Instance>>,
     redis_proxies: Arc<RedisProxies>,
     database_proxy: Proxy,
-    /// Redis; held while it is broken.
+    /// Redis; locked while it is broken.
     pub redis: Mutex<RedisServers>,
-    /// The database; held while it is broken.
+    /// The database; locked while it is broken.
     pub database: Mutex<ReplicatedDatabase>,
-    /// The file that the clock of each [`ServerKind`] follows; held while it is wrong.
+    /// The file that the clock of each [`ServerKind`] follows; locked while the clock is wrong.
     pub clocks: [Mutex<PathBuf>; 2],
-    /// The same of each instance that has its servers behind proxies.
+    /// The file that the clock of each instance follows, if its servers are behind proxies; locked likewise.
     pub instance_clocks: Vec<Mutex<PathBuf>>,
-    /// What the instances are told besides addresses.
+    /// The instances' settings besides addresses.
     settings: Vec<(&'static str, &'static str)>,
-    /// The servers themselves, past the proxies.
+    /// How to reach the servers themselves, past the proxies.
     pub access: Access,
     /// The service's tables.
     pub order_rows: OrderRows,
@@ -127,8 +127,8 @@ impl TestCluster {
         })
     }
 
-    /// Starts the instances, again where they run: with their servers behind the proxies or not, and with unpaid orders that
-    /// expire after so many seconds, 0 for never.
+    /// Starts the instances, or restarts those that run. If `proxied`, they reach their servers through the proxies. Unpaid
+    /// orders expire after `unpaid_seconds`, 0 for never.
     pub async fn run(&self, proxied: bool, unpaid_seconds: u32) -> Result<()> {
         let mut database = self.access.database_url.clone();
         if proxied {
@@ -156,12 +156,12 @@ impl TestCluster {
                 if proxied {
                     let file = self.instance_clocks[number].lock().await;
                     instance.environment.extend(clock::environment(&file));
-                    // A sale is shorter than what the library keeps of the file otherwise.
+                    // Otherwise the library reads the file once a second, which is too seldom for a sale.
                     instance
                         .environment
                         .push(("FAKETIME_NO_CACHE", "1".to_owned()));
                 }
-                // Not killed: what it still holds is not to be a fault that nobody drew.
+                // Not killed: what it would leave behind would be a fault that was not drawn.
                 instance.end().await?;
                 instance.restart().await
             });
@@ -204,7 +204,7 @@ impl TestCluster {
         }
     }
 
-    /// Keeps the servers' logs where a run on them failed or found a violation.
+    /// Keeps the servers' logs if a run on them failed or found a violation.
     pub fn keep_logs(&self, run: Result<Checked>) -> Result<Checked> {
         if run
             .as_ref()
@@ -253,7 +253,7 @@ fn save_logs(folder: &Path) -> Result<PathBuf> {
     let saved = folder.with_extension("logs");
     fs::create_dir_all(&saved)?;
     let mut copy = Command::new("find");
-    // With their folders: those of several servers have one name.
+    // With their folders, because the logs of several servers have the same name.
     copy.current_dir(folder)
         .args([".", "-name", "*.log", "-exec", "cp", "--parents", "-t"]);
     let copied = copy.arg(&saved).args(["{}", "+"]).status()?;

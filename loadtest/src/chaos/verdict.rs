@@ -1,4 +1,4 @@
-//! The verdict on a sale: the checker's invariants, and those that only a round can know.
+//! The verdict on a sale: the checker's invariants, and those that depend on what the round did.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
@@ -17,28 +17,29 @@ mod tests;
 const UNPAID: u8 = 1;
 const PAID: u8 = 2;
 
-/// Every request of the buyers with its reply, and what else was done to a sale.
+/// Every request of the buyers with its reply, and what else happened to a sale.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Every attempt to buy.
     pub records: Vec<Record>,
-    /// Every payment and cancellation. Two attempts can have been told of the same order, which the operator may change as
-    /// well.
+    /// The answers to every payment and cancellation. There may be several of one order: two attempts may have got its id,
+    /// and the operator changes orders as well.
     pub changes: Vec<Answer>,
-    /// Every order, after its buyer, whose look-up said a definite no.
+    /// Buyer and id of every order whose look-up said a definite no.
     pub noes: BTreeSet<(u64, i64)>,
     /// What was put on sale at first.
     pub published: i64,
     /// After how long an unpaid order expires, if it does.
     pub expires: Option<Duration>,
-    /// How many were unpaid when all had to have expired.
+    /// How many orders were still unpaid when all should have expired.
     pub unexpired: i64,
-    /// Whether the database lost rows that it had confirmed: the fault of its asynchronous replication, not of the service,
-    /// which must not make it worse.
+    /// Whether the database may have lost rows that it had confirmed. That is the fault of its asynchronous replication, not
+    /// of the service, which must not make it worse.
     pub rows_lost: bool,
     /// Whether Redis may have lost data that it had confirmed.
     pub redis_lost: bool,
-    /// How far the time in an order's id may be ahead: so much later it is certain that there is none.
+    /// How far the time in an order's id may be ahead. It takes so much longer until it is certain that there is no such
+    /// order.
     pub ids_ahead: Duration,
 }
 
@@ -57,7 +58,7 @@ pub struct SaleVerdict {
     pub rows_after_a_no: i64,
     /// Orders that were confirmed and that the database lost: no violation where it may.
     pub lost_by_database: i64,
-    /// Orders that were told by id and ended as a definite no: no violation where Redis may have lost its data.
+    /// Orders whose id was told and that ended as a definite no: no violation where Redis may have lost its data.
     pub no_after_loss: i64,
 }
 
@@ -72,7 +73,8 @@ impl SaleVerdict {
         sale.added = (sale.issued - outcome.published).max(0);
         let replies = verdict.excuse(outcome, &snapshot.rows);
         if outcome.redis_lost {
-            // Their places came back as well, and those of orders that ended so and whose buyers got no reply.
+            // The vouchers of orders that ended as a no came back, so an earlier "sold out" may have been true. A buyer of
+            // unknown outcome without a row may have had such an order as well.
             let ordered: BTreeSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
             let unknown = replies
                 .iter()
@@ -91,7 +93,7 @@ impl SaleVerdict {
             }
         }
         if outcome.rows_lost {
-            // It may have been true before rows, and with them what they had taken, were lost.
+            // These replies may have been true until the rows were lost, and with them the vouchers that they had taken.
             verdict.checker.false_sold_out = 0;
             verdict.checker.false_duplicate = 0;
             verdict.checker.lost = 0;
@@ -102,14 +104,14 @@ impl SaleVerdict {
         for row in &snapshot.rows {
             if let Some((what, happened)) = false_change(row, changes, expires) {
                 verdict.false_changes += 1;
-                let as_answered = if happened {
+                let contradiction = if happened {
                     "happened unasked"
                 } else {
                     "did not happen"
                 };
                 verdict
                     .checker
-                    .example(|| format!("order {}: {what:?} {as_answered}", row.id));
+                    .example(|| format!("order {}: {what:?} {contradiction}", row.id));
             }
         }
         for Answer { order_id, age, .. } in expired_early(changes, expires) {
@@ -120,9 +122,10 @@ impl SaleVerdict {
         verdict
     }
 
-    /// Every reply, but for what servers were made to lose, which is counted apart: a database that lost rows leaves the
-    /// outcome of their orders unknown; where Redis may have lost data, an order that was told by id and is not committed
-    /// may end as a definite no. Nothing else is excused: no more than was issued, and one for each user.
+    /// All replies, but those that are wrong only because a server was made to lose data are replaced, and counted apart. If
+    /// the database may have lost rows, the outcome of their orders is unknown. If Redis may have lost data, an order that
+    /// was not confirmed as committed may end as a definite no, although its id was told. Nothing else is excused: there are
+    /// still no more orders than vouchers, and one for each user.
     fn excuse(&mut self, outcome: &Outcome, rows: &[OrderRow]) -> Vec<ObservedReply> {
         let mut lost = BTreeSet::new();
         let mut ended = BTreeSet::new();
@@ -156,7 +159,7 @@ impl SaleVerdict {
         replies
     }
 
-    /// Name and count of everything that must be 0: the checker's, and what only a round can know.
+    /// Name and count of everything that must be 0: the checker's, and those of the round.
     pub fn invariants(&self) -> Vec<(&'static str, i64)> {
         let mut invariants = self.checker.invariants().to_vec();
         invariants.extend([
@@ -195,7 +198,7 @@ pub fn unpaid(rows: &[OrderRow]) -> impl Iterator<Item = &OrderRow> {
     rows.iter().filter(|row| row.status == UNPAID)
 }
 
-/// Whether an order is paid or cancelled, where that is wrong, given all answers to those who asked to change orders.
+/// A change of an order that contradicts the answers to those who asked for it, and whether it happened.
 fn false_change(
     row: &OrderRow,
     changes: &[Answer],
@@ -215,7 +218,7 @@ fn false_change(
     })
 }
 
-/// The answers that say that an order had expired, at an age at which it must not, which nobody asked to cancel.
+/// The answers that say that an order was cancelled before its age allowed that, although nobody had asked for it.
 fn expired_early(changes: &[Answer], expires: Option<Duration>) -> impl Iterator<Item = &Answer> {
     changes.iter().filter(move |answer| {
         let is_cancelled =

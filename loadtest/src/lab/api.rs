@@ -23,7 +23,7 @@ use super::refusal::Refusal;
 use super::runs::Runs;
 use super::{page, session_story};
 
-/// How long a fault is waited for, in case it fails at once.
+/// How long a reply waits for a fault that was injected, so that it can say if the fault fails at once.
 const FAILS_WITHIN: Duration = Duration::from_millis(300);
 
 /// Longest body of a request, bytes.
@@ -51,13 +51,13 @@ fn done() -> Reply {
 /// All routes.
 pub fn routes(lab: Arc<Lab>) -> Router {
     let zone = lab.environment.access.time_zone;
-    let of_admin = Router::new()
+    let admin_routes = Router::new()
         .route("/lab/runs", post(begin))
         .route("/lab/runs/{id}/stop", post(stop))
         .route("/lab/faults", post(inject))
         .route("/lab/sessions", post(sessions))
         .route_layer(from_fn_with_state(lab.clone(), require_admin));
-    let for_everyone = Router::new()
+    let public_routes = Router::new()
         .route("/", get(async || Redirect::temporary("/lab")))
         .route("/lab", get(async move || page::lab(zone)))
         .route("/assets/{file}", get(page::asset))
@@ -66,15 +66,15 @@ pub fn routes(lab: Arc<Lab>) -> Router {
         .route("/lab/runs/{id}", get(run))
         .route("/lab/runs/{id}/raw", get(raw))
         .route("/lab/runs/{id}/report", get(report));
-    for_everyone
-        .merge(of_admin)
+    public_routes
+        .merge(admin_routes)
         .fallback(async || Refusal::no_route())
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
         .with_state(lab)
 }
 
-/// Layer: refuses requests whose `x-admin-token` is not the administrator's, and all where there is none. Compared in
-/// constant time.
+/// Layer: refuses requests whose `x-admin-token` is not the administrator's token, and all requests if the lab has no such
+/// token. Compares in constant time.
 async fn require_admin(
     State(lab): State<Arc<Lab>>,
     request: Request,
@@ -97,8 +97,8 @@ fn parsed<T>(body: Body<T>) -> Result<T, Refusal> {
     Ok(parsed)
 }
 
-/// What can be run here: the strategies with what each guarantees, the most that a run may be asked for and what is usual,
-/// the faults, and the run that is under way.
+/// What can be run here: the strategies with what each guarantees, the limits and defaults of a run's settings, the faults,
+/// and the run that is under way.
 async fn about(State(lab): State<Arc<Lab>>) -> Reply {
     let limits = comparison::MOST;
     let nodes = lab.environment.nodes.len();
@@ -215,7 +215,8 @@ async fn report(State(lab): State<Arc<Lab>>, Path(id): Path<String>) -> Result<R
     ))
 }
 
-/// Never shown in place, so that its scripts have no part in this origin. `name` has letters, digits, `-` and `.`.
+/// An attachment, which browsers do not show in place: so its scripts never run in this origin. `name` has letters, digits,
+/// `-` and `.`.
 fn download(kind: &'static str, name: &str, text: String) -> Response {
     let headers = [
         (CONTENT_TYPE, kind.to_owned()),
@@ -249,7 +250,7 @@ async fn inject(State(lab): State<Arc<Lab>>, body: Body<FaultRequest>) -> Reply 
         outcome
     });
     match tokio::time::timeout(FAILS_WITHIN, &mut injecting).await {
-        // It goes on; the tracker waits for its end.
+        // A time-out (`Err`): the fault goes on, and the tracker waits for its end.
         Err(_) | Ok(Ok(Ok(()))) => done(),
         Ok(Ok(Err(error))) => Err(Refusal::failed(error)),
         Ok(Err(error)) => Err(Refusal::failed(error)),

@@ -14,12 +14,12 @@ const KEPT: usize = 20;
 pub struct Runs {
     /// Newest first.
     kept: Mutex<VecDeque<Arc<RunState>>>,
-    /// To who conducts them.
+    /// Leads to the task that conducts runs.
     begin: UnboundedSender<Arc<RunState>>,
 }
 
 impl Runs {
-    /// None yet; each that begins is sent to `begin`.
+    /// No runs yet; each run that begins is sent to `begin`.
     pub fn new(begin: UnboundedSender<Arc<RunState>>) -> Self {
         Self {
             kept: Mutex::default(),
@@ -30,7 +30,7 @@ impl Runs {
     /// Begins a run, unless one is under way.
     pub fn begin(&self, setting: Setting, zone: Tz) -> Option<Arc<RunState>> {
         let id = format!("{:08x}", rand::random::<u32>());
-        // As date-times are on the wire.
+        // The format that date-times have on the wire.
         let now = chrono::Utc::now().with_timezone(&zone);
         let now = now.format("%Y-%m-%dT%H:%M:%S").to_string();
         let run = Arc::new(RunState::new(id, setting, now));

@@ -1,6 +1,6 @@
 //! The story of a session in one node's memory: a user signs in at one instance and asks two of them "who am I?". It is
 //! played twice, with the session in that instance's memory and in Redis. Each request is a real one, sent to the
-//! instance itself, and is told with the status that it was answered with.
+//! instance itself, and is shown with the status of its answer.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ struct Exchange {
 /// Plays the story at `first`, where the user signs in, and `second`.
 ///
 /// # Errors
-/// A [`Refusal`] where the sign-in fails. What becomes of the questions is told, whatever it is.
+/// A [`Refusal`] if a sign-in fails. A "who am I?" that fails is part of the story and no error.
 pub(super) async fn play(first: &Target, second: &Target) -> Result<Value, Refusal> {
     // Every prefix of 130 to 139 is in use.
     let phone = format!("13{:09}", rand::rng().random_range(0..1_000_000_000_u32));
@@ -48,7 +48,7 @@ pub(super) async fn play(first: &Target, second: &Target) -> Result<Value, Refus
     Ok(json!({ "parts": [in_memory, in_redis] }))
 }
 
-/// With the session in the memory of the instance that the user signed in at, or in Redis.
+/// Plays one part: with the session in the memory of the instance that the user signed in at, or in Redis.
 async fn play_part(
     kept_in: &str,
     sign_in: &str,
@@ -88,7 +88,7 @@ async fn play_part(
 /// What the next request needs of an answer: the headers, and the data.
 type Answer = (HeaderMap, Value);
 
-/// Records the exchange; its answer, where it was a success.
+/// Records the exchange and returns its answer, or refuses the story if it was no success.
 fn accepted(
     requests: &mut Vec<Exchange>,
     (exchange, answer): (Exchange, Option<Answer>),
@@ -108,7 +108,7 @@ fn accepted(
     Ok(answer)
 }
 
-/// Sends a request on a connection of its own; with the answer where that was a success.
+/// Sends a request on a connection of its own. The answer is returned only if it was a success.
 async fn send(
     step: &'static str,
     target: &Target,

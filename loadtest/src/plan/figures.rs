@@ -1,5 +1,5 @@
-//! What one answer costs, as `./dev bench --scale --write` measured it: `docs/scale.json`. The capacity model is fed by it,
-//! and the tables of docs/BENCHMARKS.md are made of it.
+//! What one answer costs, as `./dev bench --scale --write` measured it and wrote it to `docs/scale.json`. The capacity model
+//! calculates with these figures, and tables of docs/BENCHMARKS.md show them.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use workload::Error;
 pub struct Figures {
     /// Machine, versions and settings, in a paragraph.
     pub conditions: String,
-    /// Cost as something grows, each beside the smallest.
+    /// Costs as something grows, each compared with those of the smallest size.
     pub growth: Vec<Level>,
-    /// What an answer costs, by strategy, of one sale on one instance; `sold-out` is a refusal.
+    /// What an answer costs, by strategy, in one sale on one instance; `sold-out` is a refusal.
     pub costs: BTreeMap<String, Cost>,
-    /// A small transaction of one client with its commit, milliseconds.
+    /// Time of a small transaction of one client, with its commit, milliseconds.
     pub commit_ms: f64,
-    /// Bytes.
+    /// Memory of a session, a connection and an order.
     pub memory: Memory,
     /// A whole sale, with which the model is compared.
     pub sale: MeasuredSale,
@@ -37,7 +37,7 @@ pub struct Level {
     pub refusal: Answer,
 }
 
-/// Medians of the rounds.
+/// The figures of one kind of answer: medians of the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// Processor time.
@@ -46,7 +46,7 @@ pub struct Answer {
     pub p99_ms: f64,
     /// Processor time of the servers as a multiple of the smallest level's in the same round: median, least, most.
     pub growth: [f64; 3],
-    /// The same of the 99th percentile; the median.
+    /// The 99th percentile as a multiple of the smallest level's in the same round: the median.
     pub p99_growth: f64,
     /// Orders in a commit, on average; `None` where nothing was committed in batches.
     pub batch: Option<f64>,
@@ -90,7 +90,7 @@ pub struct MeasuredSale {
     pub buyers: u64,
     /// Vouchers on sale.
     pub stock: u64,
-    /// Processors that it had: used by servers and load generator. The rest waited, or did other work.
+    /// How many processors the servers and the load generator used on average. The others waited, or did other work.
     pub cores: f64,
     /// From the first attempt to the last order, seconds.
     pub sold_out_s: f64,
@@ -101,7 +101,7 @@ pub struct MeasuredSale {
 }
 
 impl Figures {
-    /// Those that this program was built with.
+    /// The figures that this program was built with.
     pub fn built_in() -> Result<Self, Error> {
         let text = include_str!("../../../docs/scale.json");
         serde_json::from_str(text).map_err(|error| Error::Usage(error.to_string()))

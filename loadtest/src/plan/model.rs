@@ -1,4 +1,5 @@
-//! The capacity model: stations, what an order and a refusal take of each; and what a target needs of them.
+//! The capacity model: the stations of a sale, how long an order and a refusal occupy each, and how many machines are
+//! needed.
 
 use crate::plan::{
     figures::Figures,
@@ -10,9 +11,9 @@ use workload::{
     markdown::{bytes, count, figure, time},
 };
 
-/// Orders in one transaction of `group-commit`, and its transactions of an instance at once: the size of a batch, and the
-/// default of `--group-in-flight`.
+/// Orders in one transaction of `group-commit`: the size of its largest batch.
 const GROUP_BATCH: f64 = 512.0;
+/// Transactions of `group-commit` that an instance runs at once: the default of `--group-in-flight`.
 const GROUP_IN_FLIGHT: f64 = 1.0;
 /// Share of a processor that a plan counts on: beyond it, waiting times grow quickly.
 const PLANNED_LOAD: f64 = 0.7;
@@ -20,16 +21,16 @@ const PLANNED_LOAD: f64 = 0.7;
 const SERVICE: &str = "service";
 const REDIS: &str = "Redis";
 const DATABASE: &str = "database";
-/// What one sale has for itself, however many servers there are.
+/// Stations of which a sale has exactly one, however many servers there are.
 const SALE_SHARD: &str = "the sale's Redis shard";
 const ROW: &str = "the lock of the sale's row";
 
-/// Processors, or what else does so many things at once.
+/// A resource that does a limited number of things at once, such as processors or a lock.
 #[derive(Debug)]
 struct Station {
     name: &'static str,
     servers: f64,
-    /// How long an order, and a refusal, takes one of them, seconds.
+    /// How long an order, and a refusal, occupies one of the servers, seconds.
     takes_s: [f64; 2],
 }
 
@@ -38,7 +39,7 @@ fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [
     let strategy = options.strategy.as_str();
     let order = figures.cost(strategy)?;
     let refusal = figures.cost("sold-out")?;
-    // A refusal asks Redis for the session and nothing else, so that is also an order's part of it.
+    // A refusal asks Redis for the session and nothing else. So its cost is also what an order's session costs there.
     let lookups_per_attempt = if options.session_memory {
         1.0 / options.tries.max(1.0)
     } else {
@@ -82,7 +83,7 @@ fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [
             .map(|station| station.takes_s[kind])
             .sum::<f64>()
     });
-    // Of `stream` the rows come later: Redis has admitted the order.
+    // `stream` answers when Redis has admitted the order; its row comes later.
     if strategy != "stream" {
         let is_group = strategy == "group-commit";
         // The sale's row is locked for a transaction's commit, one at a time.
@@ -102,7 +103,7 @@ fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [
     Ok((stations, alone_s))
 }
 
-/// The lowest rate of orders (0) or refusals (1) that a station allows, a second, and which one does.
+/// The lowest rate of orders (`kind` 0) or refusals (1) a second that any of the stations allows, and that station's name.
 fn lowest_rate<'a>(
     stations: impl IntoIterator<Item = &'a Station>,
     kind: usize,
@@ -147,7 +148,7 @@ pub fn plan(
         .filter(|station| [SALE_SHARD, ROW].contains(&station.name));
     let (sale_orders_per_s, _) = lowest_rate(sale_stations, 0);
     let gives_way_first = match sale::needed_rate(options, sale_orders_per_s) {
-        // The orders of one sale have a limit of their own.
+        // No number of machines is enough: the orders of one sale have a limit of their own.
         None => "the sale itself".to_owned(),
         Some(rate) => {
             let rates = [rate.min(sale_orders_per_s), rate];
@@ -178,7 +179,7 @@ struct Machines {
 }
 
 impl Machines {
-    /// For these rates of orders and of refusals a second.
+    /// How many machines these rates of orders and of refusals a second need.
     fn needed(
         options: &PlanOptions,
         stations: &[Station],
@@ -199,7 +200,7 @@ impl Machines {
         }
     }
 
-    /// Of which of them the most is missing, and how many times as much is needed.
+    /// The kind of machine of which there are too few by the largest factor, and that factor.
     fn first_to_give_way(&self, options: &PlanOptions) -> String {
         let times = [
             ("instances", self.instances / f64::from(options.nodes)),

@@ -1,17 +1,17 @@
 //! How a sale goes, in closed form. Seconds count from the opening.
 //!
 //! Attempt `k` of `n` comes after `−over · ln(1 − k / n)`. It waits in one queue, which is emptied at the orders' rate while
-//! there is stock, and at the refusals' rate afterwards. The curve of arrivals is convex, so a queue that is once empty
-//! stays empty, and `k` leaves either when it comes, or as if the queue had never been empty since the rate began:
-//! Lindley's recursion without its steps. The same holds for a waiting room before the queue.
+//! there is stock, and at the refusals' rate afterwards. The curve of arrivals is convex, so a queue that has become empty
+//! stays empty. Therefore attempt `k` leaves either when it comes, or as if the queue had never been empty since the
+//! current rate began: Lindley's recursion without its steps. The same holds for a waiting room before the queue.
 
 use crate::plan::options::PlanOptions;
 
-/// Attempts of which the waits are calculated, among those that find stock, and among the others.
+/// For how many attempts the wait is calculated: so many of those that find stock, and as many of the others.
 const SAMPLES: u32 = 2_000;
-/// How long after the end of the stock attempts still reach the service, seconds.
+/// How long attempts still reach the service after the last order, where the edge answers "sold out", seconds.
 const EDGE_DELAY_S: f64 = 1.0;
-/// What 99 % of the answers must stay within, for what is needed, seconds.
+/// Within how many seconds 99 % of the answers must come; what a sale needs is calculated for this target.
 pub const TARGET_S: f64 = 1.0;
 
 /// How a sale goes. Seconds.
@@ -36,7 +36,7 @@ pub fn sale(
     let attempts = options.attempts();
     let stock = options.stock as f64;
     let orders = stock.min(attempts);
-    // The last one would never come: the curve ends at ten times its length.
+    // By the formula the last attempt would never come, so the curve is cut off at ten times `over`.
     let comes_s = |k: f64| options.over * -(1.0 - k / attempts).max(4.54e-5).ln();
     let enters_s = |k: f64| {
         options
@@ -54,7 +54,7 @@ pub fn sale(
         enters_s(k).max(queue_s)
     };
     let sold_out_s = (stock <= attempts).then_some(last_order_s + order_s);
-    // All but those that the edge answers.
+    // Attempts that the service answers; the edge answers the others.
     let served = match sold_out_s {
         Some(sold_out_s) if options.edge => {
             let until_s = sold_out_s + EDGE_DELAY_S;
@@ -68,7 +68,7 @@ pub fn sale(
     };
     let mut answered_s = 0.0_f64;
     let mut room_s = 0.0_f64;
-    // Each with the number of attempts that it stands for.
+    // Each wait with the number of attempts that it stands for; those that the edge answers do not wait.
     let mut waits = vec![(0.0, attempts - served)];
     for (first, count, alone_s) in [(0.0, orders, order_s), (orders, served - orders, refusal_s)] {
         let width = count / f64::from(SAMPLES);
@@ -95,8 +95,8 @@ pub fn sale(
     }
 }
 
-/// The least rate of answers, of which so many orders a second at most, at which the 99th percentile stays within
-/// [`TARGET_S`]; `None` where no rate is enough.
+/// The lowest rate of answers a second at which the 99th percentile stays within [`TARGET_S`], if at most
+/// `most_orders_per_s` of them are orders; `None` where no rate is enough.
 pub fn needed_rate(options: &PlanOptions, most_orders_per_s: f64) -> Option<f64> {
     let is_enough =
         |rate: f64| sale(options, [rate.min(most_orders_per_s), rate], [0.0; 2]).p99_s <= TARGET_S;

@@ -46,7 +46,8 @@ pub fn write(figures: &Figures) -> Result<(), Error> {
     Ok(())
 }
 
-/// A table of plans: of each some cells, and then its figures with the names that are the titles of the other columns.
+/// A table with a row for each plan: first the cells that are given with it, whose titles are `before`, then those figures
+/// of the plan whose names are `titles`.
 fn plans(
     figures: &Figures,
     before: &[&str],
@@ -96,7 +97,7 @@ fn additions(figures: &Figures) -> Result<String, Error> {
         ">requests at once",
         ">longest in the waiting room",
     ];
-    // To the smallest nothing has to be added.
+    // The smallest size needs no additions.
     let rows = SIZES.into_iter().skip(1).flat_map(|(buyers, stock)| {
         let plain = PlanOptions {
             buyers,
@@ -179,9 +180,12 @@ fn growth(figures: &Figures) -> String {
         ">÷ smallest",
         ">orders a commit",
     ];
-    let times = |value: f64| match value > EXPECTED {
-        true => format!("**{value:.2}**"),
-        false => format!("{value:.2}"),
+    let times = |value: f64| {
+        if value > EXPECTED {
+            format!("**{value:.2}**")
+        } else {
+            format!("{value:.2}")
+        }
     };
     let row = |kind: &str, level: &Level, answer: &Answer| {
         let [median, min, max] = answer.growth;
@@ -237,7 +241,7 @@ mod tests {
         let table = comparison(&figures).unwrap();
         let parts = table.split(['(', ')']);
         let ratios: Vec<f64> = parts.filter_map(|part| part.parse().ok()).collect();
-        // Runs of half a second prove nothing.
+        // The runs of a quick measurement are too short to prove anything.
         let is_quick = figures.conditions.starts_with("**A quick run");
         assert_eq!(ratios.len(), 3, "{table}");
         for ratio in ratios {

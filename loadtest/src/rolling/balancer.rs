@@ -17,9 +17,9 @@ const CONNECTIONS: &str = "4096";
 /// What is in front of the instances.
 #[derive(Debug, Clone, Copy)]
 pub enum Balancer {
-    /// nginx, with connections to the instances that it uses again; it does not ask for readiness.
+    /// nginx: it reuses its connections to the instances, and does not ask for readiness.
     Nginx,
-    /// HAProxy: a TCP connection of a client is one to an instance; it asks for readiness, and retries nothing.
+    /// HAProxy: it passes each TCP connection of a client to one instance, asks for readiness, and retries nothing.
     Tcp,
 }
 
@@ -75,8 +75,8 @@ impl Balancer {
     }
 }
 
-/// The shipped configuration of nginx with its values. It has two servers; the others get the settings of the second. There
-/// is no lab.
+/// The shipped configuration of nginx with its placeholders filled in. It names two servers; further ones get the settings
+/// of the second. There is no lab, so its address leads nowhere.
 pub fn nginx(text: &str, listen: &str, instances: &[String]) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {

@@ -29,14 +29,14 @@ use workload::{
 
 pub(crate) mod balancer;
 
-/// What an instance is told besides addresses. Many share a small server.
+/// An instance's settings besides addresses. Each has few connections, because many instances share a small server.
 const SETTINGS: [(&str, &str); 4] = [
     ("DATABASE_CONNECTIONS", "16"),
     ("READ_CONNECTIONS", "4"),
     ("UNLIMITED_CLIENTS", "127.0.0.0/8"),
     ("RUST_LOG", "info"),
 ];
-/// The sale's.
+/// The sale's strategy.
 const STRATEGY: &str = "reentrant-lock";
 /// Connections of the closed loop that finds the capacity.
 const CAPACITY_CONNECTIONS: usize = 64;
@@ -44,20 +44,20 @@ const CAPACITY_CONNECTIONS: usize = 64;
 const CAPACITY: Duration = Duration::from_secs(4);
 /// The load during the restarts, as a share of the capacity.
 const SHARE: f64 = 0.5;
-/// Purchases due at the same moment: after them most connections idle until the next, and so does what a balancer keeps open
-/// to the instances.
+/// Purchases due at the same moment. Until the next ones are due most connections are idle, also those that a balancer keeps
+/// open to the instances.
 const WAVE: usize = 32;
 /// Connections of the load at most.
 const MOST_CONNECTIONS: usize = 256;
 /// Time limit of one purchase.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Between a restart and the next, so that a balancer asks the instance again. nginx skips one that refused 20 connections
-/// for up to two seconds, and then until the first request that it sends there is answered.
+/// Pause between two restarts, so that the balancer uses the restarted instance again. nginx skips an instance that refused
+/// 20 connections for up to two seconds, and then until the first request that it sends there is answered.
 const PAUSE: Duration = Duration::from_secs(3);
 /// Failed purchases that the report names.
 const EXAMPLES: usize = 10;
 
-/// The table's columns behind those of the latency.
+/// The table's columns after those of the latency.
 const COLUMNS: [&str; 3] = [">load/s", ">drain ms", ">longest"];
 
 /// Options of a rolling restart.
@@ -86,7 +86,7 @@ pub struct RollingOptions {
 /// Starts the servers, and restarts the instances behind each balancer.
 ///
 /// # Errors
-/// Those of the set-up, also an instance that does not end or does not come back.
+/// Errors of the set-up, and an instance that does not end or does not come back.
 pub async fn run(options: &RollingOptions) -> Result<Checked> {
     let settings = &[&SETTINGS[..], &options.environment[..]].concat();
     let program = &options.program;
@@ -163,7 +163,7 @@ async fn restart_behind(
         }
     };
     eprintln!("behind {balancer}: {rate:.0} purchases a second");
-    // So that none is idle for longer than an instance that ends waits for it.
+    // So few that each is used again before an instance that is ending closes idle connections.
     let connections = (rate as usize / 2).clamp(1, MOST_CONNECTIONS);
     let spread = Duration::from_secs_f64(f64::from(options.buyers) / rate.max(1e-3));
     let load = sale(connections, spread);

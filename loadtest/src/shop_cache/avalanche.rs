@@ -2,7 +2,7 @@
 //! second. The cure is a random share in each time to live (*jitter*).
 //!
 //! Each shop is read once through the service, and the times to live that the service gave are read from Redis. What would
-//! have been without jitter is known: each would expire the same time after the end of its read.
+//! happen without jitter is known: each key would expire the same time after the end of its read.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::report::{Check, Checked};
 
-/// Jitter must bring the worst second's share down to this part of what it would be without.
+/// With jitter the worst second's share must be at most this part of what it would be without.
 const PART: f64 = 0.1;
 
 /// An avalanche has no options of its own.
@@ -28,7 +28,7 @@ impl Case for Options {
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let mut readers = stage.connect(CONNECTIONS).await?;
         let begin = Instant::now();
-        // Not by logical expiry, of which keys never leave.
+        // Not logical expiry: its keys never leave Redis.
         let strategy = ReadStrategy::Layered;
         let ids = stage.shops.clone();
         let progress = stage.progress;
@@ -71,8 +71,8 @@ fn worst_second(mut instants: Vec<i64>) -> usize {
     worst
 }
 
-/// Checks when the keys expire against when they would without jitter, however much later. What Redis did not store in time
-/// has no key.
+/// Compares when the keys expire with when they would without jitter. Only the distances within each list count, so the two
+/// may have different origins. A shop that Redis did not store in time has no key.
 fn check(jittered: Vec<i64>, exact: Vec<i64>, counts: Counts) -> Vec<Check> {
     let with_ttl = jittered.len();
     let keys = exact.len();
@@ -132,7 +132,7 @@ mod tests {
             "no jitter at all"
         );
         assert_eq!(result(360_000, 9_999), CheckResult::Violation);
-        // A Redis that was too slow to store one; also the reads that went past it.
+        // Redis was too slow to store some shops; the reads that went past it are counted.
         assert_eq!(result_with(360_000, 9_999, 1), CheckResult::Unclear);
         assert_eq!(result_with(360_000, 9_857, 600), CheckResult::Unclear);
         assert_eq!(result_with(360_000, 10_000, 1), CheckResult::Shown);

@@ -51,7 +51,7 @@ impl RedisKeys {
         Ok(replies)
     }
 
-    /// The value of a shop; one that never leaves has an `expireTime`, until which it is good, in epoch milliseconds.
+    /// The value of a shop. A value with logical expiry has an `expireTime`, until which it is fresh, in epoch milliseconds.
     async fn value(&self, id: u64) -> Result<Option<Value>, Error> {
         let text: Option<String> = self.redis.clone().get(key(id)).await.map_err(failed)?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
@@ -75,7 +75,7 @@ impl RedisKeys {
             .map_err(failed)
     }
 
-    /// Puts the logical expiry of a shop to 0, long past, leaving its value as it is.
+    /// Sets the logical expiry of a shop to 0, long past, and leaves its value as it is.
     ///
     /// # Errors
     /// [`Error::Redis`]; [`Error::Usage`]: the key does not hold a value with a logical expiry.

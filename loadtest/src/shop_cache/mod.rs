@@ -1,9 +1,9 @@
-//! Reads of shops, and what their cache promises: the ways in which a cache lets the database down, each made to happen and
-//! each measured.
+//! Reads of shops, and what their cache promises: each way in which a cache can let the database down is provoked and
+//! measured.
 //!
-//! All cases share one frame: temporary shops are made and removed, a case has them read by the one driver of reads
-//! (`reads`) and returns its checks. The instances are asked themselves, not through a proxy, because `GET /metrics` of
-//! each counts its loads.
+//! All cases have one frame: temporary shops are made, the case has them read by the driver of reads (`reads`) and returns
+//! its checks, and the shops are removed. Requests go to the instances themselves and not through a proxy, because
+//! `GET /metrics` of each counts its loads.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -56,7 +56,7 @@ pub struct On<C: Args> {
 }
 
 impl Scenario {
-    /// Runs it until `stop`; its report, and where that goes as JSON.
+    /// Runs the case to its end or until `stop`; returns its report, and the file for its JSON.
     ///
     /// # Errors
     /// An [`Error`] of the set-up.
@@ -120,7 +120,7 @@ async fn make_shops_and_run<C: Case>(case: &C, stage: &mut Stage) -> Result<Chec
     stage.progress.say(&message);
     stage.shops = stage.table.make_temporary(C::SHOPS).await?;
     stage.keys.remove(&stage.shops).await?;
-    // They do not know the new rows; the service fills one anew, with them.
+    // The filters do not know the new rows. The service fills a new one, which does.
     stage.keys.drop_filters().await?;
     case.run(stage).await
 }

@@ -17,16 +17,19 @@ use super::{
 };
 use crate::report::{Check, Checked};
 
-/// Requests of each pass, and how often each id is asked for in the one without the filter.
+/// Requests of each pass.
 const REQUESTS: usize = 100_000;
+/// How often each id is asked for in the pass without the filter.
 const LAPS: usize = 10;
-/// The service's rate of false positives of the filter, and how long it remembers a cached null, in seconds.
+/// The rate of false positives of the service's filter.
 const FALSE_POSITIVES: f64 = 0.01;
+/// How long the service caches a null, in seconds.
 const NULL_TTL: u64 = 120;
 /// The pause between two removals of the filters, so that next to nothing is filtered.
 const REMOVE_EVERY: Duration = Duration::from_millis(5);
-/// Longest wait for a filter that is being filled, and the pause between two looks.
+/// Longest wait for a filter that is being filled.
 const FILTER_WAIT: Duration = Duration::from_secs(15);
+/// Pause before asking it again.
 const FILTER_PAUSE: Duration = Duration::from_millis(200);
 
 /// A penetration has no options of its own.
@@ -67,7 +70,7 @@ impl Case for Options {
     }
 }
 
-/// Asks each instance for absent ids until all of their filters are seen to answer.
+/// Asks each instance for absent ids until the filters of all of them answer.
 async fn await_filter(stage: &Stage) -> Result<(), Error> {
     let instances = stage.nodes.len();
     let answered = poll(FILTER_WAIT, FILTER_PAUSE, async || {
@@ -84,7 +87,7 @@ async fn await_filter(stage: &Stage) -> Result<(), Error> {
     })
 }
 
-/// Asks for `distinct` ids, lap after lap.
+/// Makes [`REQUESTS`] requests for `distinct` ids, lap after lap.
 async fn pass(
     stage: &Stage,
     readers: &mut Connections,
@@ -101,9 +104,9 @@ async fn pass(
     Ok(check(strategy, distinct as u64, counts, &reads))
 }
 
-/// Checks a pass over so many ids by its counts.
+/// Checks a pass over `distinct` ids by its counts and answers.
 fn check(strategy: ReadStrategy, distinct: u64, counts: Counts, reads: &[Read]) -> Vec<Check> {
-    let what = |what: &str| format!("{strategy}: {what}");
+    let label = |what: &str| format!("{strategy}: {what}");
     let Counts {
         filtered,
         loads,
@@ -118,18 +121,18 @@ fn check(strategy: ReadStrategy, distinct: u64, counts: Counts, reads: &[Read]) 
         distinct * (1 + time.as_secs() / NULL_TTL)
     };
     let mut checks = vec![
-        answered(what("answers"), reads, &[Answer::Absent]),
-        Check::at_most(what("loads"), loads, allowed_loads),
+        answered(label("answers"), reads, &[Answer::Absent]),
+        Check::at_most(label("loads"), loads, allowed_loads),
         Check::none(
-            what("statements of the database without a load"),
+            label("statements of the database without a load"),
             unexplained,
         ),
     ];
     if !is_filtered {
-        let what = what("answered by the filter before a null");
+        let what = label("answered by the filter before a null");
         checks.push(Check::at_most(what, filtered, reads.len() as u64 / 2).needed());
     }
-    counts.with_redis_in_time(&what(BYPASSED), checks)
+    counts.with_redis_in_time(&label(BYPASSED), checks)
 }
 
 #[cfg(test)]
@@ -163,7 +166,7 @@ mod tests {
             };
             let result = |counts| CheckResult::worst(&check(strategy, 100, counts, &reads));
             assert_eq!(result(counts), expected, "{strategy}: {counts:?}, {last:?}");
-            // Of a Redis that is too slow nothing can be said.
+            // With a Redis that is too slow nothing is proved.
             let slow_redis = Counts {
                 bypassed: 1,
                 ..counts

@@ -76,7 +76,7 @@ pub enum Answer {
     ServerError,
     /// Nothing came: refused, cut, or too late.
     Nothing,
-    /// Anything else, such as another shop, or that a shop which exists does not: never expected of a read.
+    /// Anything else, such as another shop, or "there is no such shop" for one that exists. Never expected.
     Unexpected,
 }
 
@@ -87,7 +87,7 @@ struct Shop {
 }
 
 impl Answer {
-    /// Reads what came back for shop `id`; also the version that a temporary shop's name says.
+    /// The meaning of the response for shop `id`, and the version that the name of a temporary shop says.
     fn from_response(id: u64, response: &Result<Response, Failure>) -> (Self, Option<u64>) {
         let Ok(Response { status, body, .. }) = response else {
             return (Self::Nothing, None);
@@ -120,7 +120,7 @@ impl Answer {
     }
 }
 
-/// A random id that does not exist. What is remembered of it in Redis expires by itself, after two minutes.
+/// A random id that does not exist. A null that is cached for it in Redis expires by itself, after two minutes.
 pub fn absent() -> u64 {
     rand::rng().random_range(ABSENT)
 }
@@ -217,8 +217,8 @@ pub async fn read(
     Ok(reads)
 }
 
-/// Reads all of `ids` in their order, each once: all due at this instant, or one after the other on each connection. Ends
-/// with those that were read at `stop`.
+/// Reads all of `ids` in their order, each once: all at the instant `due`, or, without one, each as soon as a connection is
+/// free. After `stop` it returns the reads that were made.
 pub async fn read_all(
     connections: &mut Connections,
     strategy: ReadStrategy,

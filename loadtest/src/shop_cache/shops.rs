@@ -41,8 +41,8 @@ impl ShopTable {
         pool.map(Self).map_err(failed("while connecting"))
     }
 
-    /// Prepared statements the whole server has executed since it started: an independent count beside the service's own.
-    /// This tool sends text where it matters, which is not counted.
+    /// Prepared statements that the whole server has executed since it started: a count that is independent of the
+    /// service's. It leaves out statements sent as text, as this tool sends them while it measures.
     pub async fn statements(&self) -> Result<u64, Error> {
         let failed = failed("while reading the server's status");
         let row = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'");
@@ -80,7 +80,7 @@ impl ShopTable {
                     .push_bind("");
                 row.push_bind(MARK).push_bind(120.0).push_bind(30.0);
             });
-            // Not cached: the last part may have a size of its own.
+            // The statement is not cached: the last part may have another size.
             insert
                 .build()
                 .persistent(false)

@@ -1,5 +1,5 @@
-//! What a case is, and what it works with: the instances, the servers behind them, and what reads of shops cost there, by
-//! two independent counts: the instances' own metrics (`GET /metrics`, Prometheus text format 0.0.4), and the statements
+//! What a case is, and what it works with: the instances and the servers behind them. What reads of shops cost there is known
+//! by two independent counts: the instances' own metrics (`GET /metrics`, Prometheus text format 0.0.4), and the statements
 //! that the database says it has executed.
 
 use std::time::{Duration, Instant};
@@ -23,16 +23,17 @@ use crate::report::{Check, Checked};
 
 /// Connections of the readers to each instance, in most cases.
 pub const CONNECTIONS: u32 = 64;
-/// Counters in the metrics of an instance: reads that the Bloom filter answered, loads, and reads without Redis, which could
-/// not be asked or did not take what was loaded.
+/// Counters in the metrics of an instance: reads that the Bloom filter answered, loads, reads for which Redis could not be
+/// asked, and reads whose value Redis did not store.
 const SERIES: [&str; 4] = [
     "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}",
     "seckill_cache_loads_total{cache=\"shop\"}",
     "seckill_cache_bypassed_total{cache=\"shop\"}",
     "seckill_cache_not_stored_total{cache=\"shop\"}",
 ];
-/// Statements of other clients during any measurement, and those that an instance executes each second by itself (some 4).
+/// Allowance for statements of other clients during a measurement.
 const OTHERS: f64 = 20.0;
+/// Allowance for the statements that an instance executes each second by itself (some 4).
 const BACKGROUND_PER_S: f64 = 10.0;
 
 /// What [`Counts::with_redis_in_time`] shows.
@@ -63,7 +64,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// So many open connections to each instance.
+    /// Opens so many connections to each instance.
     pub async fn connect(&self, each: u32) -> Result<Connections, Error> {
         let count = self.nodes.len() * each as usize;
         let mut connections = Connections::new(&self.nodes, count, LIMIT)?;
@@ -80,7 +81,7 @@ impl Stage {
             .join(", ")
     }
 
-    /// Does `work`; also what instances and database counted meanwhile.
+    /// Does `work`; returns its value, and what the instances and the database counted meanwhile.
     pub async fn counting<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
@@ -94,7 +95,7 @@ impl Stage {
         Ok((done, counts))
     }
 
-    /// Reads these shops at the same instant, one from each instance; what was counted meanwhile.
+    /// Reads these shops at the same instant, one from each instance; returns what was counted meanwhile.
     pub async fn read_each(&self, strategy: ReadStrategy, ids: Vec<u64>) -> Result<Counts, Error> {
         let mut readers = self.connect(1).await?;
         let due_now = Some(Instant::now());
@@ -170,14 +171,14 @@ pub struct Counts {
     pub loads: u64,
     /// Reads for which Redis did not answer in time, or did not store the value.
     pub bypassed: u64,
-    /// Prepared statements that the database has executed, of whatever client, beyond the loads and what else may be.
+    /// Prepared statements of all clients that the database has executed, beyond the loads and what is allowed for others.
     pub unexplained: u64,
     /// How long the work took.
     pub time: Duration,
 }
 
 impl Counts {
-    /// By the counters before and after; nothing where an instance was started anew.
+    /// The difference of the counters before and after; 0 where it is negative, because an instance was started anew.
     fn from_counters(before: [u64; 5], after: [u64; 5], instances: usize, time: Duration) -> Self {
         let [filtered, loads, unasked, not_stored, statements] =
             [0, 1, 2, 3, 4].map(|index| after[index].saturating_sub(before[index]));
@@ -192,8 +193,9 @@ impl Counts {
         }
     }
 
-    /// These checks of the strategies' promises, which say nothing where Redis did not answer in time: such a read loads without
-    /// it, on purpose. A busy machine, or an instance that is not optimised, has some.
+    /// The checks of the strategies' promises. If Redis did not answer in time, what does not hold is unclear and no
+    /// violation: such a read loads without Redis, on purpose. It happens on a busy machine, or if an instance is not
+    /// optimised.
     pub fn with_redis_in_time(self, what: &str, checks: Vec<Check>) -> Vec<Check> {
         if self.bypassed == 0 {
             return checks;

@@ -29,7 +29,7 @@ const ROUNDS: u32 = 5;
 const SLOW_LOAD: Duration = Duration::from_millis(300);
 /// What a reader with the mutex may wait beyond one load, in milliseconds.
 const GRACE_MS: f64 = 50.0;
-/// With so many loads in one expiry, a stampede is shown.
+/// So many loads in one expiry show a stampede.
 const STAMPEDE_LOADS: u64 = 100;
 /// After this time no instance has a copy in its memory any more: it may serve one for a second.
 const COPIES_GONE_AFTER: Duration = Duration::from_millis(1200);
@@ -62,9 +62,9 @@ struct Round {
     load_ms: f64,
     /// The slowest read of the burst on the warm key, which shows what the burst itself takes.
     warm_ms: f64,
-    /// The slowest on the expired key.
+    /// The slowest read of the burst on the expired key.
     expired_ms: f64,
-    /// Readers that did not get the shop, of both bursts.
+    /// Readers that did not get the shop, in both bursts.
     failed: u64,
 }
 
@@ -206,7 +206,7 @@ async fn burst_on_expired_key(
 }
 
 impl Round {
-    /// By how much the slowest on the expired key took longer than that on the warm one.
+    /// By how much the slowest read of the expired key took longer than the slowest read of the warm key.
     fn wait_ms(&self) -> f64 {
         (self.expired_ms - self.warm_ms).max(0.0)
     }

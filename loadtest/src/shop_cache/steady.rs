@@ -24,7 +24,7 @@ use crate::{
 
 /// The share of the requests for ids that do not exist.
 const ABSENT_SHARE: f64 = 0.01;
-/// How much longer a rate that is not kept may take.
+/// How much longer a run may take if it does not keep its rate.
 const LATE: Duration = Duration::from_secs(10);
 /// Keys are removed from Redis at this pace, as if they had expired, so that there are loads.
 const EXPIRE_EVERY: Duration = Duration::from_millis(50);
@@ -47,7 +47,7 @@ pub struct Options {
 }
 
 impl Case for Options {
-    /// Different ones.
+    /// Shops from which reads are drawn.
     const SHOPS: u64 = 1000;
 
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
@@ -61,7 +61,7 @@ impl Case for Options {
         let reading = stage.progress.watch("reads", due_count, &live, reading);
         let reads = disturbed(reading, EXPIRE_EVERY, async || {
             let id = stage.shops[rand::rng().random_range(0..stage.shops.len())];
-            // A Redis that is away is part of the show.
+            // A user may have broken Redis meanwhile: that is what this case is for.
             stage.keys.remove(&[id]).await.ok();
             Ok(())
         })
@@ -102,7 +102,7 @@ fn draws(
 ) -> impl Iterator<Item = (u64, Option<Instant>)> + Send + 'static {
     (0..).map_while(move |number: u64| {
         let due_at = begin + Duration::from_secs_f64(number as f64 / rate.max(1e-3));
-        // A rate that is not kept ends late, but not for ever.
+        // A run that does not keep its rate ends late, but it ends.
         if due_at >= end || Instant::now() >= end + LATE {
             return None;
         }
@@ -117,8 +117,8 @@ fn draws(
     })
 }
 
-/// One of `count` ranks, nearly by Zipf's law, from a number drawn evenly from 0 to 1: the probability of rank `r`, of which
-/// the hottest is 0, is proportional to `ln(1 + 1 / (r + 1))`.
+/// One of `count` ranks, of which 0 is the hottest, nearly by Zipf's law, from a number drawn evenly from 0 to 1: the
+/// probability of rank `r` is proportional to `ln(1 + 1 / (r + 1))`.
 fn rank(count: usize, drawn: f64) -> usize {
     ((count as f64 + 1.0).powf(drawn) as usize).clamp(1, count) - 1
 }
@@ -197,7 +197,7 @@ mod tests {
             ([good, good, Answer::Unexpected], 3, 6, Violation),
             ([good, good, good], 0, 7, Unclear),
         ] {
-            // Of seconds with a shop and this answer each.
+            // Three seconds, each with a read that got the shop and one with this answer.
             let seconds = answers.map(|answer| [Answer::Shop, answer].map(Read::answered).to_vec());
             let found = CheckResult::worst(&check(tolerated, &seconds, due_count));
             assert_eq!(found, expected, "{answers:?}");

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::report::{Check, Checked};
 
-/// Beyond the bound, readers go on for so long after the last change.
+/// After the last change the readers go on for the bound and this time.
 const TAIL: Duration = Duration::from_millis(500);
 /// Changes of the shop's name, one after the other.
 const UPDATES: u64 = 1000;
@@ -61,7 +61,7 @@ impl Case for Options {
         let live = Arc::<Live>::default();
         let reading = reads::read(&mut readers, self.read_strategy, &live, ids);
         let bound = Duration::from_millis(self.bound_ms);
-        // Only what the changes did: readers count elsewhere.
+        // Counts the changes only; the readers count in `live`.
         let changes = Live::default();
         let writing = write_and_stop_readers(stage, &token, &changes, &live, bound + TAIL);
         let (reads, written) = stage
@@ -96,7 +96,7 @@ struct Written {
     cut: u64,
 }
 
-/// Makes all changes, and stops the readers so long after the last one.
+/// Makes all changes, and stops the readers this time `after` the last one.
 async fn write_and_stop_readers(
     stage: &Stage,
     token: &HeaderValue,
@@ -139,7 +139,8 @@ async fn write(stage: &Stage, token: &HeaderValue, changes: &Live) -> Result<Wri
     Ok(written)
 }
 
-/// `PUT /shop`; when it was confirmed, if it was. A refusal that would meet every change ends the run.
+/// Sends `PUT /shop`; returns when it was confirmed, `None` if it was not. A refusal that every change would get is an error,
+/// which ends the run.
 async fn put(
     connection: &mut Connection,
     token: &HeaderValue,
@@ -163,7 +164,7 @@ fn check(bound: Duration, instances: usize, written: &Written, reads: &[Read]) -
     let mut foreign = 0;
     let mut fresh = vec![0_u64; instances];
     for read in reads.iter().filter(|read| read.answer == Answer::Shop) {
-        // Those after it; before the first change the version is 0.
+        // The confirmations of all versions above the one that was read. Before the first change the version is 0.
         let Some(higher) = read
             .version
             .and_then(|version| versions.get(version as usize..))
@@ -186,7 +187,7 @@ fn check(bound: Duration, instances: usize, written: &Written, reads: &[Read]) -
     vec![
         Check::new("worst staleness", ms(worst), ms(bound), worst <= bound),
         Check::none("reads of a name that was not written", foreign),
-        // A rate limit per shop is no violation: those readers were told to come back.
+        // A read that a rate limit refused is no violation: the reader was told to come back.
         answered("answers", reads, &[Answer::Shop, Answer::Throttled]),
         Check::new(
             "changes confirmed",
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn staleness_counts_from_the_first_higher_version_confirmed() {
-        // After 10 ms: at that very instant; after 29 ms: 2 was never confirmed.
+        // (0, 10): sent at the very instant of the confirmation. (1, 29): version 2 was never confirmed.
         for (version, sent, stale) in [
             (0, 10, 0),
             (0, 15, 5),
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn old_values_foreign_names_and_failures_are_violations_and_no_try_proves_nothing() {
+    fn old_values_foreign_names_and_failures_are_violations_and_a_run_without_events_is_unclear() {
         use CheckResult::{Holds, Unclear, Violation};
         for (sent, answer, version, expected) in [
             (40, Answer::Shop, Some(1), Holds),

@@ -13,25 +13,25 @@ use crate::chaos::{instance::pause, operator::Scene};
 
 /// The fewest connections that a server can be told to allow.
 const FEWEST_CONNECTIONS: usize = 10;
-/// As the server is started with.
+/// The number with which the server is started.
 const USUAL_CONNECTIONS: usize = 1_000;
-/// Rows in a statement that fills the tablespace; single ones fill what is left behind the larger.
+/// Rows in a statement that fills the tablespace: many at first, then single ones for the space that is left.
 const FILLERS: [usize; 2] = [32, 1];
-/// Such statements at most: more mean that the limit does not work.
+/// More such statements than this mean that the limit does not work.
 const MOST_FILLERS: usize = 2_000;
 /// Time limit of a stranger's attempt to connect.
 const LIMIT: Duration = Duration::from_secs(20);
 /// A stranger's pause before it tries again to connect.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A table of nobody, that fills the tablespace. Its rows are within their pages: InnoDB keeps some space from those,
-/// for rolling back, which larger values would take as well; and then the server ends itself.
+/// A table that nobody uses, which fills the tablespace. Each row fits into one page. InnoDB reserves some space for rolling
+/// back; such rows cannot take it. Larger values could, and then the server would end itself.
 const FILLER: &str =
     "CREATE TABLE IF NOT EXISTS chaos_filler (filler VARCHAR(7900) NOT NULL) CHARACTER SET ascii";
 
 /// SIGKILL, then it recovers.
 pub async fn kill(scene: Scene<'_>) -> Result<()> {
-    // Held for as long as it lasts, here and below: faults of one server take turns.
+    // Held for as long as the fault lasts, here and below, so that faults of one server take turns.
     let mut servers = scene.cluster.database.lock().await;
     servers.primary_mut().kill();
     sleep(scene.lasts).await;
@@ -53,7 +53,7 @@ pub async fn read_only(scene: Scene<'_>) -> Result<()> {
     Ok(run(&mut administrator, "SET GLOBAL read_only = 0").await?)
 }
 
-/// Its file cannot grow and has no page left for rows: error 1114 for a row that needs one.
+/// The tablespace cannot grow and has no page left for rows: error 1114 for a row that needs one.
 pub async fn full(scene: Scene<'_>) -> Result<()> {
     let servers = scene.cluster.database.lock().await;
     let mut administrator = servers.primary().admin().await?;
@@ -128,8 +128,9 @@ pub async fn exhaust_connections(scene: Scene<'_>) -> Result<()> {
     Ok(closed?)
 }
 
-/// SIGKILL of the primary, which comes back as the replica of the one that is promoted. A replica that lags had received nothing for a while: a semi-synchronous
-/// one has everything that was confirmed all the same, an asynchronous one has not.
+/// SIGKILL of the primary. Its replica is promoted, and the old primary comes back as the replica of that one. If `lagging`,
+/// the replica has received nothing for a while before: a semi-synchronous one still has everything that was confirmed, an
+/// asynchronous one has not.
 pub async fn kill_primary(scene: Scene<'_>, lagging: bool) -> Result<()> {
     let mut pair = scene.cluster.database.lock().await;
     if lagging {

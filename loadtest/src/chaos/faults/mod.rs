@@ -40,7 +40,7 @@ enum Needs {
     Faketime,
     /// The same, and a database that runs with it.
     DatabaseFaketime,
-    /// Statements and files that OceanBase has not.
+    /// Statements and files that OceanBase does not have.
     InnoDb,
     /// A library that fakes the time, and one Redis alone: several judge each other by their clocks.
     OneRedisFaketime,
@@ -63,7 +63,7 @@ enum Effect {
     ServerAhead,
     /// Redis forgets something that it had confirmed and that nothing but an instance's memory can replace.
     Loses,
-    /// The same, where a Redis that is away is replaced by one that may not have its last writes.
+    /// The same, but only in a layout where a Redis that is away is replaced by one that may lack its last writes.
     LosesIfReplaced,
 }
 
@@ -86,8 +86,8 @@ const WRONG_BY: i32 = 120;
 /// By how many seconds the clock of a server is ahead.
 const SERVER_AHEAD_BY: i32 = 600;
 
-/// What can be drawn where there is one Redis and one database. The order is that of a run's first rounds, which try each
-/// once; their number is no multiple of three, so that each of three strategies that take turns meets each first.
+/// The faults that need no replica, in the order in which a run's first rounds begin with each once. Their number is no
+/// multiple of three: three strategies take turns, so that sooner or later a round of each strategy begins with each fault.
 static USUAL: &[Fault] = table! {
     "lose commits", 20..400, Nothing, Breaks, scene => service::link(scene, Database, LoseCommit);
     "kill -9 instance 1", 0..400, Nothing, Breaks, scene => service::kill(scene, 0);
@@ -104,7 +104,7 @@ static USUAL: &[Fault] = table! {
     "half-open connections to database", 0..1, Nothing, Breaks, scene => service::link(scene, Database, HalfOpen);
     "lose replies on publishing", 0..100, Nothing, Breaks,
         scene => service::lose_replies(scene, scene.operator.publish(0));
-    // What it keeps is claimed after 10 s, which is looked for each second.
+    // Others claim the entries that it keeps after 10 s, and look for such entries every second.
     "stop instance 2 longer than every takeover", 11_500..12_500, Nothing, Breaks, scene => service::stop(scene, 1);
     "redis out of memory", 50..1_200, Nothing, Breaks, scene => redis::out_of_memory(scene);
     "step the clock of database 10 minutes on", 1_100..2_200, DatabaseFaketime, ServerAhead,
@@ -144,7 +144,7 @@ static USUAL: &[Fault] = table! {
     "stop instance 1 longer than every takeover", 11_500..12_500, Nothing, Breaks, scene => service::stop(scene, 0);
 };
 
-/// What can be drawn besides where a server has a replica.
+/// The faults that need a replica.
 static FAILOVERS: &[Fault] = table! {
     "kill -9 a redis master, a lagging replica takes over", 50..1_000, RedisReplica, Loses,
         scene => redis::kill_master(scene, true);
@@ -166,7 +166,7 @@ static FAILOVERS: &[Fault] = table! {
         scene => redis::replace_while_lagging(scene, "TAKEOVER");
 };
 
-/// After what recovery is measured.
+/// The faults after which recovery is measured.
 const RECOVERIES: [&str; 4] = [
     "kill -9 instance 1",
     "kill -9 redis, back empty",
@@ -174,8 +174,8 @@ const RECOVERIES: [&str; 4] = [
     "kill -9 the database's primary, its replica is promoted",
 ];
 
-/// Everything that can be drawn in a layout, in the order of a run's first rounds: every third begins with a failover,
-/// where there are any.
+/// Everything that can be drawn in a layout, in the order in which a run's first rounds begin with it: every third round
+/// begins with a failover, where there are any.
 pub fn draw_order(layout: Layout) -> Vec<&'static Fault> {
     let mut failovers = fitting(FAILOVERS, layout).cycle();
     let mut all = Vec::new();
@@ -191,7 +191,7 @@ pub fn draw_order(layout: Layout) -> Vec<&'static Fault> {
     all
 }
 
-/// After what recovery is measured in a layout.
+/// The faults of a layout after which recovery is measured.
 pub fn recoveries(layout: Layout) -> impl Iterator<Item = &'static Fault> {
     distinct(layout).filter(|fault| RECOVERIES.contains(&fault.name))
 }
@@ -203,7 +203,7 @@ fn fitting(
     table.iter().filter(move |fault| fault.fits(layout))
 }
 
-/// The same, each once.
+/// Everything that can be drawn in a layout, each fault once.
 pub fn distinct(layout: Layout) -> impl Iterator<Item = &'static Fault> {
     fitting(USUAL, layout).chain(fitting(FAILOVERS, layout))
 }
@@ -287,7 +287,7 @@ impl Fault {
     }
 }
 
-/// The names of a layout's faults are distinct.
+/// Faults are told apart by their names.
 impl PartialEq for Fault {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name

@@ -1,5 +1,5 @@
 //! Faults of Redis itself: ended, stopped, emptied in part or whole, out of memory; and where there are replicas, failovers:
-//! another server becomes the master, with or without the last writes, or a slot moves. What only one server has meets the
+//! another server becomes the master, with or without the last writes, or a slot moves. A fault of a single server hits the
 //! master of the round's first sale.
 
 use std::time::Duration;
@@ -23,8 +23,8 @@ const PAUSE_MS: &str = "20000";
 /// How long a replica may take to have everything once writes wait.
 const COPY_LIMIT: Duration = Duration::from_secs(10);
 
-/// The servers, and which of them is the master of the round's first sale. Held for as long as a fault lasts: those of one
-/// server take turns.
+/// Locks the servers; returns them, and which of them is the master of the round's first sale. A fault holds the lock for as
+/// long as it lasts, so that faults of Redis take turns.
 async fn hold(scene: Scene<'_>) -> Result<(MutexGuard<'_, RedisServers>, usize)> {
     let redis = scene.cluster.redis.lock().await;
     let master = redis.master_of(&key(scene)).await?;
@@ -40,7 +40,8 @@ fn key(scene: Scene<'_>) -> String {
         .stock(scene.operator.sales[0].voucher_id)
 }
 
-/// SIGKILL, then started again with this data. The old snapshot is taken before, as long as the server is away.
+/// SIGKILL, then started again with this data. The old snapshot is taken before the kill, as long before as the server is
+/// then away.
 pub async fn kill(scene: Scene<'_>, data: RedisData) -> Result<()> {
     let (mut redis, master) = hold(scene).await?;
     if data == RedisData::Old {
@@ -76,14 +77,14 @@ pub async fn empty(scene: Scene<'_>) -> Result<()> {
     sign_in_again(scene).await
 }
 
-/// The stream of admitted orders is deleted, and nothing else.
+/// Deletes the stream of admitted orders, and nothing else.
 pub async fn delete_stream(scene: Scene<'_>) -> Result<()> {
     let (mut redis, _) = hold(scene).await?;
     delete(&redis, &scene.cluster.access.keys().stream()).await?;
     redis.replicated().await
 }
 
-/// One by one all other keys that serve the sales are deleted: counters, claims, marks, ids, the hash, the group.
+/// Deletes one by one all other keys that serve the sales: counters, claims, marks, ids, the hash, the group.
 pub async fn delete_keys(scene: Scene<'_>) -> Result<()> {
     let (mut redis, _) = hold(scene).await?;
     let access = &scene.cluster.access;
@@ -98,7 +99,7 @@ pub async fn delete_keys(scene: Scene<'_>) -> Result<()> {
         .map(|sale| sale.voucher_id)
         .collect();
     let mut keys = access.keys().replaceable(&day, &sales);
-    // As drawn as the time it takes.
+    // The order follows from the fault's duration, which was drawn from the run's seed.
     keys.shuffle(&mut StdRng::seed_from_u64(scene.lasts.as_millis() as u64));
     let pause = scene.lasts / (keys.len() as u32 + 1);
     for key in keys {
@@ -134,8 +135,8 @@ async fn delete(redis: &RedisServers, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// SIGKILL; the replica takes over, and the old master comes back as its replica. Where the replica lags, it had stopped
-/// copying before: what was confirmed since is gone.
+/// SIGKILL; the replica takes over, and the old master comes back as its replica. If `lagging`, the replica has stopped
+/// copying before, and what was confirmed since is lost.
 pub async fn kill_master(scene: Scene<'_>, lagging: bool) -> Result<()> {
     let (mut redis, master) = hold(scene).await?;
     if lagging {
@@ -149,8 +150,8 @@ pub async fn kill_master(scene: Scene<'_>, lagging: bool) -> Result<()> {
     redis.replicated().await
 }
 
-/// A failover without a loss: writes wait until the replica has everything, and until the master is one itself. A master in
-/// a cluster sees to that; to Sentinel's it is done.
+/// A failover without a loss: writes wait until the replica has everything and the old master has become a replica. In a
+/// cluster the servers see to that themselves; with Sentinel it is done here.
 pub async fn hand_over(scene: Scene<'_>) -> Result<()> {
     let (mut redis, master) = hold(scene).await?;
     let replica = redis.replica_of(master);
@@ -188,8 +189,8 @@ pub async fn hand_over(scene: Scene<'_>) -> Result<()> {
     redis.replicated().await
 }
 
-/// A replica that had stopped copying takes over from a master that lives, which for a moment goes on as one. In a cluster
-/// `how` says whether the other masters are asked: `FORCE` or `TAKEOVER`.
+/// A replica that has stopped copying takes over from a living master, which goes on as a master for a moment. In a cluster
+/// `how` says whether the other masters vote on it (`FORCE`) or not (`TAKEOVER`).
 pub async fn replace_while_lagging(scene: Scene<'_>, how: &str) -> Result<()> {
     let (mut redis, master) = hold(scene).await?;
     let replica = redis.replica_of(master);
@@ -225,7 +226,7 @@ pub async fn partition(scene: Scene<'_>) -> Result<()> {
     redis.replicated().await
 }
 
-/// The replicas of a master get nothing more of what it does.
+/// Stops all replicas of a master from copying it any further.
 async fn stop_copying(redis: &RedisServers, master: usize) -> Result<()> {
     let node = &redis.nodes[master];
     let () = command(node, &["ACL", "SETUSER", "default", "-psync", "-sync"]).await?;

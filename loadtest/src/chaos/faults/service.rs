@@ -14,13 +14,13 @@ use crate::chaos::{
     test_cluster::ServerKind::{self, Database},
 };
 
-/// How long replies to an operation get lost, at least.
+/// The shortest time for which replies to an operation get lost.
 const SPELL: Duration = Duration::from_millis(250);
-/// So long a server may still have the clock that it had before.
+/// How long a server may take to see that its clock was stepped.
 const CLOCK_SEEN_WITHIN: Duration = Duration::from_millis(1_100);
 
-/// How long connections begin to be held, at most: beyond the instances' time limits, so that what they send again is held,
-/// too.
+/// The longest time in which connections begin to be held. It is beyond the instances' time limits, so that what they send
+/// again is held, too.
 const LONGEST_HOLD: Duration = Duration::from_millis(1_200);
 
 /// SIGKILL, then started again.
@@ -37,7 +37,7 @@ pub async fn stop(scene: Scene<'_>, which: usize) -> Result<()> {
     Ok(pause(instance.process()?, scene.lasts).await?)
 }
 
-/// One after the other is asked to end (SIGTERM) and started again.
+/// The instances, one after the other, are asked to end (SIGTERM) and started again.
 pub async fn roll(scene: Scene<'_>) -> Result<()> {
     for instance in &scene.cluster.instances {
         let mut instance = instance.lock().await;
@@ -48,7 +48,7 @@ pub async fn roll(scene: Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The proxy before a server does this to the connections; at the end it forwards again.
+/// Sets the proxies in front of a server to `mode` for a while; at the end they forward again.
 pub async fn link(scene: Scene<'_>, kind: ServerKind, mode: Mode) -> Result<()> {
     scene.cluster.set_proxies(kind, mode);
     sleep(scene.lasts).await;
@@ -72,8 +72,8 @@ pub async fn step_clock(scene: Scene<'_>, kind: ServerKind, seconds: i32) -> Res
     step_while(&scene.cluster.clocks[kind as usize], seconds, scene.lasts).await
 }
 
-/// A server's clock is ahead for a moment. Then the instances are restarted: those that saw it date ids of the future until that
-/// time has come, and so long a look-up says no of none that is lost.
+/// A server's clock is ahead for a moment. Then the instances are restarted: one that has seen the wrong time would give its
+/// ids dates in the future until that time has come, and until then no look-up can say that such an order does not exist.
 pub async fn step_clock_on(scene: Scene<'_>, kind: ServerKind, seconds: i32) -> Result<()> {
     step_clock(scene, kind, seconds).await?;
     sleep(CLOCK_SEEN_WITHIN).await;
@@ -85,8 +85,8 @@ pub async fn step_clock_on(scene: Scene<'_>, kind: ServerKind, seconds: i32) -> 
     Ok(())
 }
 
-/// The same of an instance's clock, which it is also started with meanwhile. At the end it is restarted: its ids never step
-/// back, and would go on from the wrong time.
+/// An instance's clock is stepped, and at the end stepped back; an instance that is started meanwhile has the wrong clock as
+/// well. At the end the instance is restarted: its ids never step back, and would go on from the wrong time.
 pub async fn step_clock_of_instance(scene: Scene<'_>, which: usize, seconds: i32) -> Result<()> {
     step_while(&scene.cluster.instance_clocks[which], seconds, scene.lasts).await?;
     let mut instance = scene.cluster.instances[which].lock().await;
@@ -94,7 +94,7 @@ pub async fn step_clock_of_instance(scene: Scene<'_>, which: usize, seconds: i32
     instance.restart().await
 }
 
-/// Such faults of one clock take turns.
+/// Faults of one clock take turns.
 async fn step_while(clock: &Mutex<PathBuf>, seconds: i32, lasts: Duration) -> Result<()> {
     let file = clock.lock().await;
     clock::step(&file, seconds)?;
@@ -102,17 +102,17 @@ async fn step_while(clock: &Mutex<PathBuf>, seconds: i32, lasts: Duration) -> Re
     Ok(clock::step(&file, 0)?)
 }
 
-/// The operation is done while its replies from the database are lost, so that it is certainly hit; those of every round
-/// are hit by the other faults where they meet.
+/// Does the operation while the database's replies to its COMMITs are lost, so that it is certainly hit. The operations of
+/// every round are hit only if another fault happens to coincide with them.
 pub async fn lose_replies(scene: Scene<'_>, operation: impl Future<Output = ()>) -> Result<()> {
-    // Long enough for the first attempt of each; later ones are to succeed.
+    // Long enough for the first attempt of each operation; later attempts are to succeed.
     let lasts = scene.lasts + SPELL;
     let losing = link(Scene { lasts, ..scene }, Database, Mode::LoseCommitReply);
     let (lost, ()) = tokio::join!(losing, operation);
     lost
 }
 
-/// As [`lose_replies`], of payments or cancellations of orders that are there.
+/// As [`lose_replies`], for payments or cancellations of existing orders.
 pub async fn lose_replies_on(scene: Scene<'_>, what: What) -> Result<()> {
     let orders = scene.operator.orders().await;
     lose_replies(scene, scene.operator.change(&orders, what)).await

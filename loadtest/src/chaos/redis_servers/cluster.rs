@@ -22,7 +22,7 @@ impl RedisServers {
         for node in &self.nodes {
             let info: String = command(node, &["CLUSTER", "INFO"]).await?;
             let mut slots: Vec<Vec<Value>> = command(node, &["CLUSTER", "SLOTS"]).await?;
-            // Each range and its master: a node may not know yet who has taken over, or where a slot is now.
+            // Each range with its master is compared: a node may not know yet who has taken over, or where a slot is now.
             slots.iter_mut().for_each(|range| range.truncate(3));
             let ok = ["cluster_state:ok", "cluster_slots_ok:16384"];
             if !ok.iter().all(|ok| info.contains(ok))
@@ -64,7 +64,7 @@ impl RedisServers {
         set(target, ["IMPORTING", &source_id]).await?;
         set(source, ["MIGRATING", &target_id]).await?;
         let port = self.nodes[target].port().to_string();
-        // One half at first: what needs both halves waits.
+        // Half of the keys at first: a command that needs keys of both halves waits meanwhile.
         let mut parts = 2;
         loop {
             let keys = ["CLUSTER", "GETKEYSINSLOT", &slot, KEYS_AT_A_TIME];
@@ -91,8 +91,8 @@ impl RedisServers {
         Ok(())
     }
 
-    /// Asks a replica to take its master's place, by `how`: nothing, `FORCE` or `TAKEOVER`; again where it was not
-    /// elected.
+    /// Asks a replica to take its master's place, and asks again if it was not elected. `how` is empty, `FORCE` or
+    /// `TAKEOVER`.
     pub async fn replace_by(&self, replica: usize, how: &[&str]) -> Result<()> {
         let node = &self.nodes[replica];
         let words = [&["CLUSTER", "FAILOVER"], how].concat();

@@ -38,22 +38,23 @@ const DOWN_AFTER_MS: u64 = 1_500;
 #[derive(Debug)]
 pub struct RedisServers {
     pub layout: RedisLayout,
-    /// Those that hold data. All run unless a fault has just ended one. The second half copies the first, at first.
+    /// The servers that hold data. All run unless a fault has just ended one. At the start the second half are replicas of
+    /// the first.
     pub nodes: Vec<RedisServer>,
-    /// Those that watch the others, if the layout has any.
+    /// The servers that watch those, if the layout has any.
     sentinels: Vec<RedisServer>,
-    /// What is in front of them.
+    /// The proxies in front of all of them.
     pub proxies: Arc<RedisProxies>,
 }
 
 /// The proxies in front of the servers.
 #[derive(Debug, Default)]
 pub struct RedisProxies {
-    /// Of each data server.
+    /// In front of each data server.
     pub nodes: Vec<Proxy>,
-    /// Of each data server's cluster bus.
+    /// In front of each data server's cluster bus.
     buses: Vec<Proxy>,
-    /// Of the sentinels, apart for each instance.
+    /// In front of the sentinels: each instance has proxies of its own.
     sentinels: Vec<Vec<Proxy>>,
 }
 
@@ -68,8 +69,8 @@ fn port(proxy: &Proxy) -> u16 {
 }
 
 impl RedisServers {
-    /// Starts them in a folder below `folder`, for so many instances; one that is alone with this in its environment, such as
-    /// a clock of its own. They announce the proxies' ports.
+    /// Starts the servers in a folder below `folder`, for so many instances. A single server has `environment`, such as a
+    /// clock of its own; several announce the proxies' ports.
     ///
     /// # Panics
     /// The nodes of a cluster do not find each other within a minute.
@@ -102,7 +103,7 @@ impl RedisServers {
                 ["--cluster-announce-bus-port", &bus_port],
                 ["--bind-source-addr", &source_address],
             ];
-            // One alone may be older than the last of these.
+            // A single server may be of a version that does not know the last of these.
             if layout != RedisLayout::Single {
                 for argument in announcements.as_flattened() {
                     node.arguments.push((*argument).to_owned());
@@ -210,8 +211,8 @@ impl RedisServers {
         (master + self.nodes.len() / 2) % self.nodes.len()
     }
 
-    /// Cuts a data server off from all other servers, or connects it again. Its clients reach it all the while, and the
-    /// first instance does not reach the sentinels.
+    /// Cuts a data server off from all other servers, or connects it again. Its clients reach it all the while. The first
+    /// instance is cut off from the sentinels as well.
     pub fn partition(&self, node: usize, cut: bool) {
         let mode = if cut { Mode::Cut } else { Mode::Forward };
         let RedisProxies {
@@ -234,7 +235,7 @@ impl RedisServers {
             .for_each(|proxy| proxy.set(mode));
     }
 
-    /// Starts a killed server again: as a replica where another has taken over.
+    /// Starts a killed server again, as a replica if another has taken over.
     pub async fn restart(&mut self, node: usize, data: RedisData) -> Result<()> {
         if self.layout == RedisLayout::Sentinel {
             self.nodes[node].role = match self.agreed_master().await {
@@ -245,7 +246,7 @@ impl RedisServers {
         redis_data::restart(&mut self.nodes[node], data).await
     }
 
-    /// Waits until every master is the only one of its data and has a replica with all of it, as before any fault.
+    /// Waits until everything is as before any fault: all data has exactly one master, and a replica that is in sync.
     pub async fn replicated(&mut self) -> Result<()> {
         wait_until("Redis is whole", async || {
             let whole = match self.layout {
@@ -269,7 +270,7 @@ impl RedisServers {
     }
 }
 
-/// Waits until `condition` holds, which is said in an error.
+/// Waits until `condition` holds; `what` says in the error what did not.
 async fn wait_until(what: &str, condition: impl AsyncFnMut() -> bool) -> Result<()> {
     ensure!(
         until(LIMIT, condition).await,
@@ -278,7 +279,7 @@ async fn wait_until(what: &str, condition: impl AsyncFnMut() -> bool) -> Result<
     Ok(())
 }
 
-/// Whether it says that it is a master.
+/// Whether a server says that it is a master.
 async fn is_master(server: &RedisServer) -> Result<bool> {
     let info: String = command(server, &["INFO", "replication"]).await?;
     Ok(info.contains("role:master"))

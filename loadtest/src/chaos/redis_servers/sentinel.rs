@@ -14,7 +14,7 @@ use super::{DOWN_AFTER_MS, RedisProxies, RedisServers, is_master, port, source, 
 use crate::chaos::redis_data::command;
 
 impl RedisServers {
-    /// Starts three sentinels, of which two decide, once the replica follows.
+    /// Waits until the replica follows, and starts three sentinels, of which two can decide.
     pub(super) async fn start_sentinels(
         folder: &Arc<TemporaryFolder>,
         nodes: &[RedisServer],
@@ -58,7 +58,7 @@ impl RedisServers {
         Role::ReplicaOf(port(&self.proxies.nodes[node]))
     }
 
-    /// Makes a replica of a server that still takes itself for the master, as the sentinels do some ten seconds later.
+    /// Turns a server that still takes itself for the master into a replica, as the sentinels would some ten seconds later.
     pub async fn demote(&mut self, old: usize, new: usize) -> Result<()> {
         self.nodes[old].role = self.replica_role(new);
         let port = port(&self.proxies.nodes[new]).to_string();
@@ -80,7 +80,7 @@ impl RedisServers {
             return Ok(false);
         };
         let replica = self.replica_of(master);
-        // Two masters, of which the sentinels have not demoted the old one yet.
+        // There are two masters: the sentinels have not demoted the old one yet.
         if is_master(&self.nodes[replica]).await? {
             self.demote(replica, master).await?;
         }

@@ -1,4 +1,4 @@
-//! The verdict, judged.
+//! Tests of the verdict.
 
 use workload::checker::{CANCELLED, Sale};
 
@@ -29,7 +29,7 @@ fn row(id: i64, user_id: u64) -> OrderRow {
     }
 }
 
-/// Of a sale that issued so many and has so many left.
+/// The verdict on a sale that issued so many vouchers and has so many left.
 fn judge(
     outcome: &Outcome,
     (issued, stock_left): (i64, i64),
@@ -55,7 +55,7 @@ fn judge(
 
 #[test]
 fn a_row_after_a_definite_no_is_found_by_its_id_and_buyer() {
-    // The reply that got lost would excuse any row of this buyer.
+    // But for the no, the reply that got lost would excuse any row of this buyer.
     let records = vec![record(1, Reply::lost("TIME_OUT"))];
     let outcome = Outcome {
         records,
@@ -95,7 +95,7 @@ fn an_order_told_by_id_may_end_as_a_no_where_redis_may_lose_data() {
         record(1, Reply::AlreadyOrdered(Some(7))),
         record(2, Reply::AlreadyOrdered(Some(8))),
         record(3, Reply::lost("TIME_OUT")),
-        // True until then: those three held all places.
+        // True when it was said: the three buyers before held all vouchers.
         record(4, Reply::Refused("SOLD_OUT".into())),
     ];
     let outcome = Outcome {
@@ -212,7 +212,7 @@ fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
 
 #[test]
 fn orders_that_the_database_may_lose_are_counted_apart_and_never_excuse_an_oversold_sale() {
-    // Order 7 is lost, and its buyer, who is told of it once more, has order 9 after it.
+    // Order 7 is lost. Its buyer is told of it once more, and has order 9 after that.
     let records = vec![
         record(1, Reply::Ordered(7)),
         record(1, Reply::AlreadyOrdered(Some(7))),
