@@ -102,7 +102,9 @@ compat_row() {
       *)
         wrong=0
         compat_tests redis-link || wrong=1
-        compat_tests redisson-lock "${COMPAT_NOT_LOCK[@]}" || wrong=1
+        compat_tests redisson-lock "${COMPAT_NOT_LOCK[@]}" --skip slow:: || wrong=1
+        # They measure times, or start many servers: one after another, as `./dev test slow` runs them.
+        compat_tests redisson-lock slow:: "${COMPAT_NOT_LOCK[@]}" --test-threads=1 || wrong=1
         compat_tests cache-aside || wrong=1
         # The skipped test steps a server's clock by a library, and with it Redis 8 of trixie does not start.
         compat_tests seckill "${COMPAT_REDIS[@]/%/::}" --skip nothing_is_oversold || wrong=1

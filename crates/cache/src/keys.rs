@@ -8,7 +8,8 @@ pub(crate) const INVALIDATIONS: &str = "cache:invalidate";
 /// set before the load is still there.
 ///
 /// Both have the same slot of a Redis Cluster: `{cache:product:7}:lease`, or `lease:cache:product:{7}`
-/// where a part of `key` is in braces already.
+/// where a part of `key` is in braces already. A key with a closing brace but without a part in braces, such as `a}` or
+/// `a{}`, cannot be cached on a cluster.
 pub fn lease_key(key: &str) -> String {
     beside(key, "lease").unwrap_or_else(|| format!("lease:{key}"))
 }
@@ -21,9 +22,10 @@ pub(crate) fn mutex_key(key: &str, is_shared: bool) -> String {
     beside.unwrap_or_else(|| format!("lock:{}", key.strip_prefix("cache:").unwrap_or(key)))
 }
 
-/// `{key}:name`, which is in the slot of `key`. `None` if `key` has braces of its own, which decide its slot.
+/// `{key}:name`, which is in the slot of `key`. `None` if `key` has a closing brace: what stands before that would decide
+/// the slot.
 fn beside(key: &str, name: &str) -> Option<String> {
-    (!key.contains(['{', '}'])).then(|| format!("{{{key}}}:{name}"))
+    (!key.contains('}')).then(|| format!("{{{key}}}:{name}"))
 }
 
 #[cfg(test)]
@@ -34,6 +36,8 @@ mod tests {
     fn companions_share_the_slot_of_their_key() {
         assert_eq!(lease_key("cache:product:7"), "{cache:product:7}:lease");
         assert_eq!(lease_key("cache:product:{7}"), "lease:cache:product:{7}");
+        // An opening brace alone decides no slot.
+        assert_eq!(lease_key("cache:{7"), "{cache:{7}:lease");
         assert_eq!(
             mutex_key("cache:product:7", false),
             "{cache:product:7}:lock"

@@ -153,6 +153,10 @@ impl ClusterLink {
             {
                 try_again += 1;
                 tokio::time::sleep(TRY_AGAIN_PAUSE).await;
+                // Its old node would redirect again.
+                if asking {
+                    next = Some((address, true));
+                }
                 continue;
             }
             redirects += 1;

@@ -72,9 +72,9 @@ impl OrderStore {
             << SEQUENCE_BITS;
         let condition = among.condition();
         let sql = format!(
-            "SELECT CAST(id AS SIGNED) AS order_id, CAST(COALESCE(voucher_id, 0) AS SIGNED) AS voucher_id, \
+            "SELECT CAST(id AS SIGNED) AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
              CAST(COALESCE(user_id, 0) AS SIGNED) AS user_id FROM tb_voucher_order \
-             WHERE status = 1 AND (create_time < NOW() - INTERVAL ? SECOND OR create_time > NOW()) \
+             WHERE status = 1 AND voucher_id IS NOT NULL AND (create_time < NOW() - INTERVAL ? SECOND OR create_time > NOW()) \
              AND id < ? {condition}ORDER BY create_time LIMIT ?"
         );
         let query = sqlx::query_as(&sql)

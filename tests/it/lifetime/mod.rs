@@ -314,6 +314,28 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     );
 }
 
+/// In the tables of others an order may lack its voucher: no sale gets anything back. There are more of them than are cancelled
+/// at a time, and they are the oldest.
+#[tokio::test]
+async fn orders_without_a_voucher_keep_no_other_from_expiring() {
+    const WITHOUT: i64 = 501;
+    let mut stack = Stack::start(1, &[]).await;
+    let nullable = "ALTER TABLE tb_voucher_order MODIFY voucher_id BIGINT UNSIGNED NULL";
+    stack.database.run(nullable).await;
+    let sale = stack.publish(1000, "row-lock").await;
+    old_orders(&stack, sale, WITHOUT + 1).await;
+    let without = format!(
+        "UPDATE tb_voucher_order SET voucher_id = NULL, create_time = create_time - INTERVAL 1 HOUR \
+         WHERE user_id <= {WITHOUT}"
+    );
+    stack.database.run(&without).await;
+    stack.add_instance(&HOUR).await;
+    eventually("the last one is cancelled", async || {
+        unpaid(&stack).await == WITHOUT
+    })
+    .await;
+}
+
 /// Of the sale whose row is locked, more orders are due than are cancelled at a time, and they are the oldest.
 #[tokio::test]
 async fn a_sale_whose_row_is_locked_keeps_no_other_from_expiring_nor_the_outbox_full() {

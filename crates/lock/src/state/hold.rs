@@ -294,6 +294,11 @@ impl Hold {
         self.state().scheduled_check.take()
     }
 
+    /// The lease that every write of this hold asks for.
+    pub(crate) fn lease(&self) -> Duration {
+        self.state().lease
+    }
+
     /// Until when the server keeps the key at least.
     pub(crate) fn deadline(&self) -> Instant {
         self.state().deadline

@@ -61,7 +61,7 @@ pub(crate) fn end_lost_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: Lost
     tracing::warn!(?lock, %owner, %reason, "lock lost");
     if reason == LostReason::Unreachable {
         // A renewal whose answer never came may have extended the lease once more.
-        let until = Instant::now() + shared.config.lease.max(shared.config.command_timeout);
+        let until = Instant::now() + hold.lease().max(shared.config.command_timeout);
         shared
             .cleanup
             .spawn(reconcile(shared, &hold.request, until));

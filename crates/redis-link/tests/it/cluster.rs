@@ -70,6 +70,19 @@ async fn an_applications_commands_reach_their_nodes_once() {
         "a transaction at the node that the slot is moved to"
     );
 
+    // Keys that do not exist might still be on the old node. The new node says so until the move has ended, or the
+    // command is given up: after 20 tries 20 ms apart.
+    let began = Instant::now();
+    let mut absent = redis::cmd("EXISTS");
+    absent.arg("{t}x").arg("{t}y");
+    let refused = absent.query_async::<i64>(&mut commands).await.unwrap_err();
+    assert_eq!(refused.code(), Some("TRYAGAIN"), "{refused}");
+    assert!(
+        began.elapsed() >= Duration::from_millis(400),
+        "{:?}",
+        began.elapsed()
+    );
+
     let waiting = redis.moved("{t}a");
     let client = redis.client_of("{t}a").await.unwrap();
     assert_eq!(
