@@ -8,7 +8,7 @@ use sqlx::{Executor, MySqlConnection};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::connection::mysql::Database;
-use crate::connection::server_error::{Meaning, is_read_only, meaning_of};
+use crate::connection::server_error::{Meaning, is_duplicate, is_read_only, meaning_of};
 use crate::error::{Cause, Error};
 
 /// Removes records that are older than a day. It removes up to 100, and a write adds one, so the table does not grow beyond
@@ -70,7 +70,7 @@ pub async fn write_once(
         .bind(fingerprint);
     let record_id = match db.bounded(insert.execute(&mut *connection)).await {
         Ok(done) => done.last_insert_id(),
-        Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
+        Err(error) if is_duplicate(&error) => {
             drop(connection);
             return look_up(db, &write).await;
         }

@@ -60,7 +60,7 @@ pub struct LoginRequest {
 /// Sends a sign-in code.
 ///
 /// The phone comes as a query parameter or in a form. A code is valid for two minutes and for one sign-in;
-/// an earlier one is invalid. The codes per phone and per address in ten minutes are limited. 503 means that the code is
+/// an earlier one is invalid. The codes per phone in two minutes and per address in ten are limited. 503 means that the code is
 /// not known to be sent: ask for another. On a server that sends no messages the code is in its log
 /// (`RUST_LOG=info,seckill::user::code=debug`) and in Redis under `login:code:{phone}`.
 #[utoipa::path(

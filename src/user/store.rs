@@ -6,6 +6,7 @@ use rand::distr::Alphanumeric;
 use super::phone::Phone;
 use crate::connection::mysql::Database;
 use crate::connection::row::from_row;
+use crate::connection::server_error::is_duplicate;
 use crate::error::Error;
 use crate::session::CurrentUser;
 
@@ -55,7 +56,7 @@ impl UserStore {
         let insert = insert.bind(phone.as_str()).bind(&nick);
         match self.db.write(async |c| insert.execute(c).await).await {
             Ok(_) => {}
-            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
+            Err(error) if is_duplicate(&error) => {}
             Err(error) => return Err(error.into()),
         }
         self.find_by_phone(phone)

@@ -1,6 +1,7 @@
 //! A Redis whose clock is stepped under a running service, by libfaketime (Debian's package `faketime`, which `./dev test`
 //! installs); and orders about whose age the clocks disagree. The database's clock is stepped in [`crate::slow`].
 
+use std::path::Path;
 use std::time::Duration;
 
 use redis::AsyncCommands;
@@ -15,16 +16,21 @@ use testkit::proxy::Mode;
 use testkit::raw::query;
 use tokio::time::Instant;
 
+/// The environment of a server whose clock follows `file`, and is the machine's plus this many seconds.
+fn with_clock(file: &Path, seconds: i32) -> Vec<(&'static str, String)> {
+    let advice = "libfaketime is missing: install the package faketime, as `./dev test` does";
+    assert!(clock::library().is_some(), "{advice}");
+    clock::step(file, seconds).unwrap();
+    clock::environment(file)
+}
+
 /// By the clock of Redis, which was stepped back, a dead consumer's entries were delivered in the future: for an hour they are
 /// not idle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps_back() {
-    let advice = "libfaketime is missing: install the package faketime, as `./dev test` does";
-    assert!(clock::library().is_some(), "{advice}");
     let mut stack = Stack::start(0, &[]).await;
     let file = stack.redis.data().join("clock");
-    clock::step(&file, 0).unwrap();
-    stack.redis.environment = clock::environment(&file);
+    stack.redis.environment = with_clock(&file, 0);
     stack.redis.restart().await;
     stack.add_instance(&[]).await;
     let sale = stack.publish(5, "stream").await;
@@ -55,8 +61,7 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
 async fn an_instance_decides_its_own_entries_when_the_clock_of_redis_steps_back() {
     let mut stack = Stack::start(0, &[]).await;
     let file = stack.redis.data().join("clock");
-    clock::step(&file, 0).unwrap();
-    stack.redis.environment = clock::environment(&file);
+    stack.redis.environment = with_clock(&file, 0);
     stack.redis.restart().await;
     let args = [
         "--stream-min-idle-ms",
@@ -97,9 +102,8 @@ async fn no_look_up_denies_an_order_that_is_still_to_come_whatever_the_instances
     env[1].1 = format!("redis://{}/", stack.proxies.redis.address);
     for (name, seconds) in [("behind", -120), ("ahead", 120)] {
         let file = folder.join(name);
-        clock::step(&file, seconds).unwrap();
         let mut env = env.clone();
-        env.extend(clock::environment(&file));
+        env.extend(with_clock(&file, seconds));
         stack.add_instance_with(&[], &env).await;
     }
     let sale = stack.publish(5, "stream").await;
@@ -218,11 +222,9 @@ async fn no_step_of_one_clock_expires_an_order_early() {
 /// in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_missing_once_it_is_old_by_the_clock_of_redis_and_by_the_databases() {
-    assert!(clock::library().is_some(), "libfaketime is missing");
     let mut stack = Stack::start(0, &[]).await;
     let file = stack.redis.data().join("clock");
-    clock::step(&file, 0).unwrap();
-    stack.redis.environment = clock::environment(&file);
+    stack.redis.environment = with_clock(&file, 0);
     stack.redis.restart().await;
     stack.add_instance(&AN_HOUR_OF_GRACE).await;
     let user = stack.users(1).await.remove(0);
@@ -257,13 +259,11 @@ async fn an_order_is_missing_once_it_is_old_by_the_clock_of_redis_and_by_the_dat
 /// which is asked, makes no difference: the database's clock says whether an order under that id may still be on its way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_missing_by_the_databases_clock_whichever_instance_is_asked() {
-    assert!(clock::library().is_some(), "libfaketime is missing");
     let mut stack = Stack::start(1, &[]).await;
     for seconds in [-120, 120] {
         let file = stack.redis.data().join(format!("clock{seconds}"));
-        clock::step(&file, seconds).unwrap();
         let mut env = stack.env();
-        env.extend(clock::environment(&file));
+        env.extend(with_clock(&file, seconds));
         stack.add_instance_with(&[], &env).await;
     }
     let sale = stack.publish(500, "reentrant-lock").await;
