@@ -144,14 +144,14 @@ impl OrderTransaction {
         self.rows(&sql).await
     }
 
-    /// Those of `users` who have an order of this sale.
-    pub async fn buyers_among(
+    /// Those of `users` who have no order of this sale.
+    pub async fn users_without_order(
         &mut self,
         voucher_id: i64,
-        users: &[i64],
-    ) -> Result<HashSet<i64>, Error> {
+        mut users: Vec<i64>,
+    ) -> Result<Vec<i64>, Error> {
         if users.is_empty() {
-            return Ok(HashSet::new());
+            return Ok(users);
         }
         let sql = format!(
             "SELECT CAST(buyer AS SIGNED) FROM tb_voucher_order \
@@ -159,7 +159,9 @@ impl OrderTransaction {
             id_list(users.iter().copied())
         );
         let buyers: Vec<(i64,)> = self.rows(&sql).await?;
-        Ok(buyers.into_iter().map(|(buyer,)| buyer).collect())
+        let buyers: HashSet<i64> = buyers.into_iter().map(|(buyer,)| buyer).collect();
+        users.retain(|user| !buyers.contains(user));
+        Ok(users)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use redis::AsyncCommands;
+use redis::{AsyncCommands, ScriptInvocation};
 use tokio::time::Instant;
 
 use super::Member;
@@ -35,6 +35,13 @@ pub(super) struct Unresolved {
     pub(super) sales: HashMap<i64, Vec<(Entry, NewOrder)>>,
 }
 
+/// The same of one sale; of the mark its text.
+struct UnresolvedOfSale {
+    mark: String,
+    last: String,
+    entries: Vec<(Entry, NewOrder)>,
+}
+
 impl Member {
     /// Reads all entries, from the first.
     pub(super) async fn read_unresolved(&self, mark: Mark) -> Result<Unresolved, Error> {
@@ -45,6 +52,22 @@ impl Member {
         };
         self.read_newer(&mut unresolved).await?;
         Ok(unresolved)
+    }
+
+    /// Reads the entries that were added since; returns those of the sale, old and new.
+    async fn read_newest(
+        &self,
+        unresolved: &tokio::sync::Mutex<Unresolved>,
+        voucher_id: i64,
+    ) -> Result<UnresolvedOfSale, Error> {
+        let mut unresolved = unresolved.lock().await;
+        self.read_newer(&mut unresolved).await?;
+        let entries = unresolved.sales.get(&voucher_id).cloned();
+        Ok(UnresolvedOfSale {
+            mark: unresolved.mark.text.clone(),
+            last: unresolved.last.clone(),
+            entries: entries.unwrap_or_default(),
+        })
     }
 
     /// Reads the entries that were added since.
@@ -175,16 +198,11 @@ impl Member {
         let voucher_id = sale.voucher_id;
         let mut transaction = self.store.begin().await?;
         let stock = transaction.lock_stock(voucher_id).await?;
-        let (mark, entries, last) = {
-            let mut unresolved = unresolved.lock().await;
-            self.read_newer(&mut unresolved).await?;
-            let entries = unresolved.sales.get(&voucher_id).cloned();
-            (
-                unresolved.mark.text.clone(),
-                entries.unwrap_or_default(),
-                unresolved.last.clone(),
-            )
-        };
+        let UnresolvedOfSale {
+            mark,
+            last,
+            entries,
+        } = self.read_newest(unresolved, voucher_id).await?;
         let orders: Vec<NewOrder> = entries.iter().map(|(_, order)| *order).collect();
         let rows = transaction.rows_of(&orders).await?;
         let row_of = |order: &NewOrder| {
@@ -192,10 +210,20 @@ impl Member {
                 .filter(|(buyer, _)| *buyer == order.buyer)
         };
         let returns = transaction.returns_of(voucher_id).await?;
-        let mut without_order: Vec<i64> = doubtful_users.iter().copied().collect();
-        without_order.extend(returns.iter().map(|order| order.user_id));
-        let buyers = transaction.buyers_among(voucher_id, &without_order).await?;
-        without_order.retain(|user| !buyers.contains(user));
+        let mut doubtful_users: Vec<i64> = doubtful_users.iter().copied().collect();
+        doubtful_users.extend(returns.iter().map(|order| order.user_id));
+        let without_order = transaction
+            .users_without_order(voucher_id, doubtful_users)
+            .await?;
+        let with_order: Vec<i64> = orders
+            .iter()
+            .filter(|order| row_of(order).is_some_and(|(_, is_active)| *is_active))
+            .map(|order| order.buyer.user_id)
+            .collect();
+        let undecided: Vec<_> = entries
+            .iter()
+            .filter(|(_, order)| row_of(order).is_none())
+            .collect();
 
         let mut script = self.open_script("open", voucher_id);
         script
@@ -204,29 +232,15 @@ impl Member {
             .arg(sale.ends + KEPT_SECONDS)
             .arg(stock);
         script.arg(voucher_id).arg(last);
-        let undecided: Vec<_> = entries
-            .iter()
-            .filter(|(_, order)| row_of(order).is_none())
-            .collect();
         script.arg(undecided.len());
         for (entry, _) in undecided {
             script.arg(&entry.user).arg(entry.name());
         }
-        let with_order: Vec<i64> = orders
-            .iter()
-            .filter(|order| row_of(order).is_some_and(|(_, is_active)| *is_active))
-            .map(|order| order.buyer.user_id)
-            .collect();
         script
             .arg(with_order.len())
             .arg(with_order)
             .arg(without_order);
-        let sent = Instant::now();
-        let opened = script.invoke_async::<String>(&mut self.redis.clone()).await;
-        if opened.is_err() {
-            // The script may still be on its way: the row stays locked until it cannot run any more.
-            tokio::time::sleep_until(sent + RUNS_WITHIN).await;
-        }
+        let opened = self.run_to_its_end(&script).await;
         // Without an answer the row's lock may have been lost before the script ran: then the count is not of one moment.
         if let Err(error) = transaction.rollback().await {
             self.redis
@@ -235,13 +249,24 @@ impl Member {
                 .await?;
             return Err(error);
         }
-        let opened = opened? == "yes";
+        let opened = opened?;
         if opened {
             self.stats.counted.fetch_add(1, Relaxed);
             let delivered = returns.iter().map(|order| order.order_id);
             self.store.delete_returns(delivered.collect()).await?;
         }
         Ok(opened)
+    }
+
+    /// Runs a script that opens a sale; says whether it did. Without an answer the script may still be on its way: then this
+    /// returns only once it cannot run any more, so that the sale's row stays locked until then.
+    async fn run_to_its_end(&self, script: &ScriptInvocation<'_>) -> Result<bool, Error> {
+        let sent = Instant::now();
+        let answer = script.invoke_async::<String>(&mut self.redis.clone()).await;
+        if answer.is_err() {
+            tokio::time::sleep_until(sent + RUNS_WITHIN).await;
+        }
+        Ok(answer? == "yes")
     }
 
     /// Closes the sale and writes the claims of all who have an order; says whether it is still ours to open.
@@ -274,7 +299,7 @@ impl Member {
         }
     }
 
-    fn open_script(&self, step: &str, voucher_id: i64) -> redis::ScriptInvocation<'static> {
+    fn open_script(&self, step: &str, voucher_id: i64) -> ScriptInvocation<'static> {
         let keys = &self.keys;
         let mut script = scripts::STREAM_OPEN.prepare_invoke();
         script.key(&*keys.stream).key(&*keys.pending);
