@@ -83,7 +83,8 @@ macro_rules! codes {
                 }
             }
 
-            /// One of each variant, with sample values: for the API's document, which shows the last of each code.
+            /// One of each variant, with sample values, for the API's document. Where variants share a code, the document
+            /// shows the last of them.
             pub fn each() -> Vec<Error> {
                 vec![$(Error::$variant $(($sample))? $({ $field: $value })?),+]
             }
@@ -198,8 +199,8 @@ impl Error {
     }
 }
 
-/// A log line that every request would repeat while a server is away. It is written when its reason changes, and otherwise
-/// now and then, with the number of lines that were left out.
+/// A log line that every request would repeat while a server is away. It is written when its reason changes, once a second
+/// at most, and otherwise every ten seconds at most, with the number of lines that were left out.
 struct RepeatedLine {
     last: Mutex<Option<(Instant, String)>>,
     left_out: AtomicU64,

@@ -1,8 +1,8 @@
 //! The demonstration: every strategy of the ladder, on one instance and on several.
 //!
 //! The same buyers come to all sales. There are at least three times as many buyers as vouchers, so
-//! that a safe strategy sells out even though many buyers are refused for a busy lock. If a race that
-//! has to show itself does not, its sale is repeated, at most [`ATTEMPTS`] sales in all, and the table
+//! that a safe strategy sells out even though many buyers are refused for a busy lock. If a strategy
+//! that should break does not, its sale is repeated, at most [`ATTEMPTS`] sales in all, and the table
 //! says so. On a safe strategy, buyers who are told to try again do so, because it must sell out.
 
 use std::{slice, sync::Arc};
@@ -23,7 +23,7 @@ use workload::{
 /// How many sales a race gets to show itself.
 pub const ATTEMPTS: u32 = 4;
 
-/// What a ladder has shown in which every strategy did as promised.
+/// The notes below the table if every strategy did as promised.
 const MEANING: &str = "\
 Reading the stock and taking one later sells what is not there. Checking it in the same statement stops
 that, but not a second order of the same buyer.
@@ -153,7 +153,7 @@ struct Step {
     check: Conformance,
 }
 
-/// Sells once, and again while a race that has to show itself does not, at most [`ATTEMPTS`] times; `None` at `stop`.
+/// Sells once. If a strategy that should break does not, sells again, at most [`ATTEMPTS`] times in all; `None` at `stop`.
 async fn sell_until_shown(
     burst: &mut BurstOptions,
     order_rows: &OrderRows,
@@ -202,7 +202,7 @@ async fn sell(
     burst::run_on_sale(voucher_id, burst, order_rows, buyers.clone()).await
 }
 
-/// The report of a comparison that was judged, with the same table.
+/// The report of a comparison, with the ladder's table: one row for each lane that has a result.
 pub fn compared(run: &Document) -> Checked {
     let Setting {
         buyers,

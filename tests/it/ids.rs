@@ -86,7 +86,7 @@ async fn ids_of_many_tasks_on_two_nodes_are_unique_and_rise_over_midnight() {
         let clock = move || before_midnight() + readings.fetch_add(1, Ordering::Relaxed) / 10_000;
         node_with(&server, clock, 64, Duration::from_secs(5)).await
     };
-    // Lets the counters of both days begin, before they are set.
+    // The first lease of a day sets its counter to a random number. Both days lease before the test sets it.
     let days = [before_midnight(), before_midnight() + 2];
     for day in days.into_iter().chain(days) {
         node_with(&server, move || day, 1, Duration::from_secs(5))
@@ -108,7 +108,7 @@ async fn ids_of_many_tasks_on_two_nodes_are_unique_and_rise_over_midnight() {
     let mut keys: Vec<String> = server.conn().await.keys("icr:*").await.unwrap();
     keys.sort();
     assert_eq!(keys, ["icr:order:2026:07:01", "icr:order:2026:07:02"]);
-    // A number belongs to the day whose counter it came from.
+    // The number in an id comes from the counter of the day in that id.
     let midnight = before_midnight() + 2 - 1_640_995_200;
     for (day, begin) in days {
         let counter: i64 = server.conn().await.get(day).await.unwrap();
@@ -184,6 +184,7 @@ async fn a_lost_counter_does_not_begin_again_with_numbers_that_were_given() {
     let server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight()));
     let key = "icr:order:2026:07:01";
+    // A missing counter begins at a random number in this range; each node takes two numbers.
     let lower_half = 0..1_i64 << 31;
     let mut ids = Vec::new();
     for _ in 0..20 {

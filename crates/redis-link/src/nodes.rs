@@ -23,8 +23,8 @@ pub(crate) trait Nodes: Send + Sync {
     /// The same nodes, whose [`link`](Self::link) has connections that nobody else uses.
     fn separate(self: Arc<Self>, timeouts: Timeouts) -> Arc<dyn Nodes>;
 
-    /// A client for the node at this address, which is one of
-    /// [`assign_channels`](Self::assign_channels).
+    /// A client for the node at this address. The address is a key of the map that
+    /// [`assign_channels`](Self::assign_channels) returns.
     fn client(&self, address: &str) -> RedisResult<Client>;
 
     fn ping(&self, mut link: RoutedConnection) -> BoxFuture<'_, RedisResult<()>> {
@@ -65,7 +65,7 @@ impl fmt::Debug for dyn Nodes {
     }
 }
 
-/// Ends at the next change; never when what is watched is dropped.
+/// Ends at the next change. If the sender is dropped, it never ends.
 pub(crate) fn change<T: Send + Sync + 'static>(
     mut watched: watch::Receiver<T>,
 ) -> BoxFuture<'static, ()> {

@@ -110,7 +110,7 @@ pub(crate) fn slot_of(command: &Cmd) -> Option<u16> {
     .map(slot)
 }
 
-/// CRC16 of the cluster specification (CRC-16/XMODEM: polynomial 1021, start 0).
+/// CRC16 of the cluster specification (CRC-16/XMODEM: polynomial 0x1021, start 0).
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {

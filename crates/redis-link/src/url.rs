@@ -42,11 +42,10 @@ impl Server {
             "redis-sentinel" | "rediss-sentinel" => sentinel(after_scheme, tls),
             "redis-cluster" | "rediss-cluster" => cluster(after_scheme, tls),
             "redis" | "rediss" | "unix" | "redis+unix" => {
-                if after_scheme
-                    .split(['/', '?', '#'])
-                    .next()
-                    .is_some_and(|hosts| hosts.contains(','))
-                {
+                // A password may have a comma.
+                let authority = after_scheme.split(['/', '?', '#']).next();
+                let hosts = authority.and_then(|authority| authority.rsplit('@').next());
+                if hosts.is_some_and(|hosts| hosts.contains(',')) {
                     return Err(AddressError::new(
                         "several hosts need redis-cluster:// or redis-sentinel://",
                     ));
@@ -173,11 +172,11 @@ fn sentinel(after_scheme: &str, tls: bool) -> Result<Server, AddressError> {
         format!("{user}:{password}@")
     };
     let sentinels = parts.nodes(tls, &sentinel_login, SENTINEL_PORT)?;
-    // redis-rs reads the login and the database; the host plays no part.
+    // redis-rs parses the master's login and database. The host is not used: the sentinels name it.
     let database = path.next().unwrap_or_default();
-    let model = format!("redis://{}localhost/{database}", parts.login);
-    let model: ConnectionInfo = model.into_connection_info()?;
-    Server::sentinel(sentinels, master, model.redis_settings().clone())
+    let master_url = format!("redis://{}localhost/{database}", parts.login);
+    let master_info: ConnectionInfo = master_url.into_connection_info()?;
+    Server::sentinel(sentinels, master, master_info.redis_settings().clone())
 }
 
 fn is_allowed_in_master_name(c: char) -> bool {

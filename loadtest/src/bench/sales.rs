@@ -43,8 +43,9 @@ pub async fn open(pool: &MySqlPool, count: u64, stock: u32) -> anyhow::Result<Ra
     Ok(first..=last)
 }
 
-/// Fills the table with `count` paid orders of the day before: users from 1 on have a hundred each, in sales of their own.
-/// They are inserted in chunks and in the order of the indexes, so that ten millions take minutes at most.
+/// Empties the table, then fills it with `count` paid orders of the day before: users from 1 on have a hundred each, in
+/// sales of their own. They are inserted in chunks and in the order of the indexes, so that ten millions take minutes at
+/// most.
 pub async fn past_orders(pool: &MySqlPool, count: u64) -> anyhow::Result<()> {
     pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
     let mut connection = pool.acquire().await?;

@@ -20,7 +20,7 @@ fn filter_of(cache: &Cache) -> BloomFilter {
     cache.bloom_filter("product", BloomSize::for_items(ROWS, RATE))
 }
 
-/// Rows 0 to ROWS, a thousand at a time.
+/// The keys of all rows, a thousand at a time.
 async fn pages(last: Option<String>) -> Result<Vec<String>, Infallible> {
     let next = last.map_or(0, |last| {
         last.rsplit(':').next().unwrap().parse::<u64>().unwrap() + 1
@@ -90,7 +90,7 @@ async fn reads_of_absent_ids_are_filtered_and_store_no_nulls() {
             1000,
             "{strategy}"
         );
-        // Without the filter, each of them is a load: the check above can fail.
+        // Without the filter every read is a load. So it is the filter that kept the loads few above.
         let unfiltered = CachePolicy {
             bloom_filter: None,
             ..policy.clone()

@@ -131,7 +131,7 @@ impl Scene<'_> {
         ))
     }
 
-    /// A new owner in the first (0) or second (1) process of a language.
+    /// A new owner in the first (even number) or second (odd number) process of a language.
     pub fn actor(&self, language: Language, process: usize) -> Actor {
         let processes = match language {
             Language::Java => &self.bed.java,
@@ -150,7 +150,7 @@ impl Scene<'_> {
         self.actor(self.holder, 0)
     }
 
-    /// An owner of the other language.
+    /// An owner of the waiter's language.
     pub fn counterpart(&self) -> Actor {
         self.actor(self.waiter, 0)
     }
@@ -193,8 +193,8 @@ impl Scene<'_> {
         Ok(self.redis().pttl(&self.name).await?)
     }
 
-    /// Expects that no key with the lock's name is left but a counter and the latch of a newer Redisson's
-    /// release, which expires.
+    /// Expects that the keys with the lock's name are gone. Two kinds may stay: counters, and the unlock
+    /// latch, which newer versions of Redisson leave until it expires.
     pub async fn gone(&self) -> anyhow::Result<()> {
         let mut leftover_keys: Vec<String> = self.redis().keys(format!("*{}*", self.name)).await?;
         let kept_prefixes = ["redisson_lock_token:", "redisson_unlock_latch:"];

@@ -1,4 +1,5 @@
-//! Calls that keep a caller's code short: `with`, `extend`, a URL to connect by. And owners of other `Locks`.
+//! Calls that keep a caller's code short: `with`, `extend`, a URL to connect by. And the refusal of an owner that another
+//! `Locks` made.
 
 use std::time::Duration;
 
@@ -24,12 +25,12 @@ async fn with_runs_the_work_under_the_lock_and_releases_it() {
     assert_eq!(failed, Error::Closed, "the work's own error");
     assert_eq!(lock.is_locked().await, Ok(false), "released after it");
 
-    let (_server, mut short, [locks]) = start(LEASE).await;
+    let (_server, mut raw, [locks]) = start(LEASE).await;
     let lock = locks.lock("lock:with");
     let lost = soon(
         "the loss ends the work",
         lock.with(async {
-            let _: i64 = query(&mut short, "DEL", &["lock:with"]).await;
+            let _: i64 = query(&mut raw, "DEL", &["lock:with"]).await;
             std::future::pending::<()>().await;
             Ok::<_, Error>(())
         }),
@@ -91,8 +92,8 @@ async fn a_url_is_enough_to_connect() {
     fails_as!(Locks::connect("127.0.0.1:6379", config).await, Rejected);
 }
 
-/// Other locks would count the owner's holds from one again, and their last release would also free the
-/// first locks' hold.
+/// A second `Locks` would count the owner's holds from one again. Its last release would free the lock,
+/// although the first `Locks` still holds it.
 #[tokio::test]
 async fn an_owner_of_other_locks_acquires_nothing() {
     let (_server, _, [locks, foreign_locks]) = start(LONG_LEASE).await;

@@ -29,3 +29,8 @@ fn a_wrong_form_is_named_without_the_password() {
         assert!(!error.contains("secret"), "{url}: {error}");
     }
 }
+
+#[test]
+fn a_comma_in_a_password_is_no_second_host() {
+    Server::from_url("redis://:one,two@h/").expect("one host");
+}

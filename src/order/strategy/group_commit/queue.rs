@@ -1,5 +1,5 @@
-//! [`GroupCommit`]: a queue of purchases, of all sales, and the workers that empty it. docs/GROUP-COMMIT.md says when a batch
-//! starts, and why.
+//! [`GroupCommit`]: queues of purchases, one shared by all sales, and the workers that empty them. docs/GROUP-COMMIT.md
+//! says when a batch starts, and why.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,8 +23,8 @@ pub use super::queues::GroupCommitLimits;
 /// Purchases that may wait in a queue.
 pub const QUEUE: usize = 4096;
 
-/// How long a worker pauses after a large batch, whose buyers are about to come back; the timer's resolution makes it up to a
-/// millisecond more.
+/// How long a worker pauses after a large batch, whose buyers are about to come back; the timer's resolution adds up to
+/// a millisecond.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// The queues of this process. Cheap to clone.
@@ -52,8 +52,8 @@ impl GroupCommit {
         }))
     }
 
-    /// Queues a purchase; its answer has the id of the committed order. Once queued it is committed, also when this
-    /// future is dropped.
+    /// Queues a purchase; its answer has the id of the committed order. Once queued it is carried out to its end, even
+    /// if this future is dropped.
     ///
     /// Errors in the answer: [`Error::Overloaded`] where the queue is full, [`Error::OutcomeUnknown`] where the batch
     /// panicked, and the refusals of a purchase.
@@ -85,9 +85,9 @@ impl GroupCommit {
 
     /// Commits batch after batch until the queue is empty.
     async fn work(self, key: Key) {
-        let mut done = 0;
-        while let Some(batch) = self.0.queues.next_batch(key, done) {
-            done = batch.len();
+        let mut last_batch_size = 0;
+        while let Some(batch) = self.0.queues.next_batch(key, last_batch_size) {
+            last_batch_size = batch.len();
             // A task of its own, so that a panic ends one batch and not the queue.
             let run = self
                 .0
@@ -110,7 +110,7 @@ impl GroupCommit {
                 }
                 Err(error) => tracing::error!(%error, "a batch ended without answering"),
             }
-            if self.0.queues.should_pause(key, done) {
+            if self.0.queues.should_pause(key, last_batch_size) {
                 tokio::time::sleep(PAUSE).await;
             }
         }

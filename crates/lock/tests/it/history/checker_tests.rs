@@ -135,7 +135,7 @@ fn no_other_owner_acquires_before_the_validity_ends() {
 
 #[test]
 fn a_grant_needs_a_moment_without_another_holder() {
-    // Granted, and over before the reply arrived; the lock was never free in between.
+    // The second hold ended before its reply arrived. The lock must have been free at some moment from request to reply.
     let second = |moment| {
         [
             (2, 2, 20, Acquire),
@@ -147,6 +147,7 @@ fn a_grant_needs_a_moment_without_another_holder() {
     accepted(&with(&second(51)), &[]);
 }
 
+/// The wipe ends at 31 and a lease is 100: a validity until 131 may be reported, a later one not.
 #[test]
 fn a_wipe_excuses_a_reported_validity_for_one_lease() {
     let holder = |until| {
@@ -231,6 +232,7 @@ fn a_wipe_excuses_a_refusal() {
 
 #[test]
 fn a_holder_is_not_refused() {
+    // It may have held the lock, which explains a refusal. So only the rule about the holder itself rejects the history.
     let stranger = [(2, 2, 0, Acquire), (2, 2, 70, Failed)];
     let again = |owner| [(owner, 3, 20, Acquire), (owner, 3, 25, Busy)];
     rejected(
