@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # ./dev test compose: docker-compose.yml as its users meet it, on whatever engine `docker` is: in a project and a network
-# of its own, with other ports and secrets than the defaults. Needs nothing else of ./dev up, no cargo either.
+# of its own, with other ports and secrets than the defaults. Needs neither cargo nor what ./dev up starts.
 
 compose_usage() {
   cat <<'END'
@@ -52,7 +52,7 @@ in_compose() {
   docker compose --env-file "$DATA/test-compose.env" --project-name seckill-test --file "$ROOT/docker-compose.yml" "$@"
 }
 
-# Sets everything that a user may set, to other values than the defaults.
+# Sets the ports, names and secrets that a user may set, to other values than the defaults.
 compose_settings() {
   local name hard port
   : >"$DATA/test-compose.env"
@@ -100,7 +100,7 @@ api() {
     -H "x-admin-token: $ADMIN_TOKEN" "${@:2}"
 }
 
-# successes PATH [CURL-ARGUMENT...]: curl makes many requests of the brackets in the path; how many of them succeed?
+# successes PATH [CURL-ARGUMENT...]: prints how many requests succeed. curl sends one for each number in PATH's brackets.
 successes() { curl -s -m 60 "http://127.0.0.1:$SECKILL_HTTP_PORT/api$1" "${@:2}" | { grep -o '"success":true' || true; } | wc -l; }
 
 compose_facts() {
@@ -171,7 +171,7 @@ compose_losses() {
   must "MariaDB and Redis are killed" in_compose kill mariadb redis
   must "all come back" in_compose up -d --wait --wait-timeout 180
   must "the order is still there" compose_order
-  # In the opposite order: without fixed addresses each would get the other's.
+  # They are made anew in the opposite order (app-2 first): without fixed addresses each would get the other's.
   in_compose rm -sf app-1 app-2 >/dev/null 2>&1
   must "both instances are made anew" compose_recreate
   must "nginx finds the first alone" compose_alone app-1 app-2
@@ -180,7 +180,7 @@ compose_losses() {
 compose_recreate() {
   in_compose up -d --wait --wait-timeout 120 --no-deps app-2 && in_compose up -d --wait --wait-timeout 120 --no-deps app-1
 }
-# compose_alone NAME OTHER: while OTHER is stopped.
+# compose_alone NAME OTHER: while OTHER is stopped, NAME alone answers. Starts OTHER again.
 compose_alone() {
   in_compose stop "$2" && same 20 successes "/shop/1?n=[1-20]" && in_compose up -d --wait --wait-timeout 120 --no-deps "$2"
 }

@@ -52,7 +52,7 @@ const Missions = (() => {
   }[ask]);
   const named = (option) => (Words.has(`mission.${option}`) ? t(`mission.${option}`) : option);
 
-  // How many commits its orders took, where they shared some.
+  // The sentence on how many commits a lane's orders took; 0 if its strategy commits each order alone.
   function commitsOf({ strategy, result }) {
     const commits = (result.batches || []).reduce((sum, [, count]) => sum + count, 0);
     return commits && t('mission.commits', { strategy, orders: Words.number(result.report.verdict.orders), commits: Words.number(commits) });
@@ -122,15 +122,15 @@ const Missions = (() => {
       const mission = chosen, guessed = { ...guesses };
       busy = true;
       show();
-      const run = await start(setting);
+      const runId = await start(setting);
       busy = false;
-      if (run) played = { mission, guessed, run, over: null };
+      if (runId) played = { mission, guessed, runId, finished: null };
       show();
     }
 
     // Called with the run whenever it has changed.
     function follow(run) {
-      const ours = played && played.run === run.id;
+      const ours = played && played.runId === run.id;
       outcome.hidden = !(ours && run.state === 'done');
       if (!ours) return;
       const { mission } = played;
@@ -140,21 +140,21 @@ const Missions = (() => {
         keep();
         show();
       }
-      played.over = run;
+      played.finished = run;
       showOutcome();
     }
 
     function showOutcome() {
-      if (!played || !played.over) return;
-      const { mission, guessed, over } = played;
-      const key = `${over.id} ${Words.language()}`;
+      if (!played || !played.finished) return;
+      const { mission, guessed, finished } = played;
+      const key = `${finished.id} ${Words.language()}`;
       if (outcome.dataset.shows === key) return;
       outcome.dataset.shows = key;
       const values = { left: mission.lanes[0], right: mission.lanes[1], stock: mission.stock };
       const after = LIST[LIST.indexOf(mission) + 1];
       outcome.replaceChildren(make('h3', null, `${t('mission.outcome')}: ${t(`mission.${mission.id}`)}`),
         make('ul', { class: 'guesses' }, mission.asks.map((ask) => {
-          const seen = outcomeOf(over, ask);
+          const seen = outcomeOf(finished, ask);
           const right = seen.option === guessed[ask];
           return make('li', { class: right ? 'right' : 'wrong', 'data-ask': ask },
             make('strong', null, t(`mission.ask.${ask}`, values)),
@@ -162,7 +162,7 @@ const Missions = (() => {
             make('span', null, `${t('mission.seen')}: ${named(seen.option)} (${seen.figures})`),
             make('span', { class: `badge ${right ? 'good' : 'bad'}` }, right ? `✓ ${t('mission.right')}` : `✕ ${t('mission.wrong')}`));
         })),
-        make('p', { class: 'conclusion' }, t(isShown(mission, over) ? `mission.${mission.id}.moral` : 'mission.missed')),
+        make('p', { class: 'conclusion' }, t(isShown(mission, finished) ? `mission.${mission.id}.moral` : 'mission.missed')),
         ...(after ? [make('button', { type: 'button', class: 'quiet', id: 'mission-next', onclick: () => {
           choose(after);
           onChoice(after.id);

@@ -2,8 +2,8 @@
 //! any node: the database changes the status only from *unpaid*. Both are idempotent, so a lost reply does no harm.
 //!
 //! ```text
-//!            pay                           paid (2)       pay: the order      cancel: ALREADY_PAID
-//! unpaid (1) cancel, or too late to pay ─▶ cancelled (4)  cancel: the order   pay: ORDER_CANCELLED
+//! unpaid (1) ── pay ─────────────────────────▶ paid (2)        then pay: the order     cancel: ALREADY_PAID
+//! unpaid (1) ── cancel, or too late to pay ──▶ cancelled (4)   then cancel: the order  pay: ORDER_CANCELLED
 //! ```
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Lifetime {
     pub(super) store: OrderStore,
     sales: Arc<SaleCache>,
     lookup: OrderLookup,
-    /// Let one user at a time cancel an order of a sale; by sale.
+    /// One lock per sale: one user at a time cancels an order of it.
     turns: Arc<ProcessLocks>,
 }
 
@@ -43,7 +43,7 @@ impl Lifetime {
         }
     }
 
-    /// The same orders, cancelled on other connections.
+    /// A copy that pays and cancels on the connections of another store.
     pub fn with_store(&self, store: OrderStore) -> Self {
         Lifetime {
             store,
@@ -55,7 +55,7 @@ impl Lifetime {
     ///
     /// # Errors
     /// Those of [`OrderLookup::find`]; [`Error::OrderCancelled`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] if the
-    /// order may have been paid, or is pending.
+    /// order may have been paid, or is pending; [`Error::Conflict`] if others kept changing it.
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let order = self.own_order(order_id, user_id).await?;
         if order.status() != Some(OrderStatus::Unpaid) {
@@ -78,7 +78,7 @@ impl Lifetime {
     ///
     /// # Errors
     /// Those of [`OrderLookup::find`]; [`Error::AlreadyPaid`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] if the order
-    /// may have been cancelled, or is pending.
+    /// may have been cancelled, or is pending; [`Error::Conflict`] if others kept changing it, or too many wait.
     pub async fn cancel(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let order = self.own_order(order_id, user_id).await?;
         if order.status() != Some(OrderStatus::Unpaid) {

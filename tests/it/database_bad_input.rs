@@ -85,7 +85,7 @@ async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
         assert_refused(command, &nothing, "to database 'nothing'");
     }
 
-    // Without the right to migrate; with it, the step that failed is repeated.
+    // Without all the rights to migrate, CREATE alone included; a user who has them all repeats the step that failed.
     assert_refused(
         "migrate",
         &as_user("writer", "seckill"),

@@ -1,5 +1,5 @@
 //! A table of orders with keys that are not ours: most forks of hm-dianping add `UNIQUE (user_id, voucher_id)`, some have
-//! foreign keys. What such a key refuses is refused for good, and costs no further ids.
+//! foreign keys. An order that such a key refuses is not tried again with new ids.
 
 use redis::AsyncCommands;
 use strategies::Strategy;
@@ -32,8 +32,8 @@ async fn leased(stack: &Stack) -> i64 {
     leased
 }
 
-/// How many orders there are of a sale, and what is left of it, as stock and as rows of units.
-async fn accounts(stack: &Stack, sale: i64) -> (i64, i64) {
+/// The number of a sale's orders, cancelled ones included, and what is left of it: the stock plus the unit rows.
+async fn orders_and_units_left(stack: &Stack, sale: i64) -> (i64, i64) {
     let units = format!("SELECT COUNT(*) FROM tb_stock_unit WHERE voucher_id = {sale}");
     let (orders, stock) = stack.tables(sale).await;
     (orders, stock + stack.database.number(&units).await)
@@ -61,7 +61,11 @@ async fn a_user_whose_cancelled_order_blocks_a_new_one_is_refused_for_good_and_c
         }
         let used = leased(&stack).await - before;
         assert!(used <= BLOCK, "{strategy}: {used} ids");
-        assert_eq!(accounts(&stack, sale).await, (1, 5), "{strategy}");
+        assert_eq!(
+            orders_and_units_left(&stack, sale).await,
+            (1, 5),
+            "{strategy}"
+        );
     }
 }
 
@@ -81,7 +85,7 @@ async fn an_order_that_a_foreign_key_refuses_is_refused_alone_and_costs_no_ids()
     let key = "ALTER TABLE tb_voucher_order ADD CONSTRAINT fk_user FOREIGN KEY (user_id) \
                REFERENCES tb_user (id)";
     stack.database.run(key).await;
-    // The counter of ids begins at a random number, with the first purchase.
+    // The first purchase starts the counter of ids, at a random number: it must not be part of what is measured.
     stack
         .buy(&users[1], stack.publish(1, "row-lock").await)
         .await
@@ -104,7 +108,11 @@ async fn an_order_that_a_foreign_key_refuses_is_refused_alone_and_costs_no_ids()
         stack.stream_drained().await;
         let used = leased(&stack).await - before;
         assert!(used <= BLOCK, "{strategy}: {used} ids");
-        assert_eq!(accounts(&stack, sale).await, (2, 7), "{strategy}");
+        assert_eq!(
+            orders_and_units_left(&stack, sale).await,
+            (2, 7),
+            "{strategy}"
+        );
     }
 }
 
@@ -120,7 +128,7 @@ async fn pending_without_stock(stack: &Stack, user: &SignedIn, sale: i64) -> i64
     order
 }
 
-/// Each refusal of a pending order is a row, also a user's second one, and no unique key counts it as an order of its user.
+/// Each refusal of a pending order inserts a row, also the second refusal of one user: no unique key rejects it.
 #[tokio::test]
 async fn every_refusal_of_one_user_is_a_row() {
     let stack = Stack::start(1, &[]).await;
@@ -160,7 +168,7 @@ async fn a_refusal_that_cannot_be_inserted_is_not_reported() {
     let user = stack.users(1).await.remove(0);
     let sale = stack.publish(1, "stream").await;
     let order = pending_without_stock(&stack, &user, sale).await;
-    // IGNORE hides no foreign key on OceanBase: there the refusal fails, and is tried again.
+    // OceanBase reports a violated foreign key in spite of IGNORE: there the insert fails, and is tried again.
     if !is_oceanbase() {
         let refused = "the refusal of an order is no row";
         stack.instances[0].wait_for_line(refused).await;

@@ -17,7 +17,7 @@ async fn rows_and_stock(stack: &Stack, sale: i64) -> (i64, i64) {
 }
 
 #[tokio::test]
-async fn unit_rows_and_returned_stock_are_left_to_sell_until_they_are_claimed() {
+async fn unit_rows_are_sold_before_added_and_returned_stock() {
     let stack = Stack::start(1, &[]).await;
     let users = stack.users(5).await;
     let sale = stack.publish(2, "unit-rows").await;
@@ -44,7 +44,7 @@ async fn unit_rows_and_returned_stock_are_left_to_sell_until_they_are_claimed() 
         .await
         .refused(200, "ALREADY_ORDERED");
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 0));
-    // What was added, and the unit of a cancelled order, are in the stock: sold once no row is left.
+    // Added units and the unit of a cancelled order go to the stock, which is sold when no row is left.
     assert_eq!(stack.add_stock(sale, 1).await, 2);
     act(stack.url(), "cancel", &users[0], order).await.data();
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 2));
@@ -86,7 +86,7 @@ fn is_deadlock(error: &sqlx::Error) -> bool {
     code.as_deref() == Some("40001")
 }
 
-/// Two instances sell the rows, and then, together with a node that knows only the stock, what was added.
+/// Two instances sell the rows and then the added stock. A node that knows only the stock sells from it, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_knows_only_the_stock_sells_beside_it() {
     const ROWS: i64 = 100;
@@ -102,7 +102,8 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
         let mut sold = 0;
         for user in 1..=JAVA {
             let inserted = node.insert(user, sale.cast_signed(), user).await;
-            // The Java node takes the stock first and we the order, so if both sell to one buyer, it may lose the deadlock.
+            // The Java node changes the stock first, we insert the order first. If both sell to one buyer, they may
+            // deadlock, and the database may roll back the Java node's transaction.
             let has_lost = inserted.as_ref().is_err_and(is_deadlock);
             sold += i64::from(!has_lost && inserted.unwrap());
         }

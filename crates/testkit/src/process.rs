@@ -1,7 +1,7 @@
 //! Child processes and temporary folders that end with this process.
 //!
-//! Dropping one kills it, or removes it. Should this process itself be killed, a watcher does so: a shell that
-//! waits for the end of its standard input, a pipe whose other end only this process holds.
+//! Dropping a child kills it, dropping a folder removes it. If this process is killed, a watcher does the same: a shell
+//! that waits for the end of its standard input, a pipe whose other end only this process holds.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -22,10 +22,10 @@ use super::wait::until;
 /// Lines of a log that an error message quotes.
 const QUOTED_LINES: usize = 12;
 
-/// A running child process, in a process group of its own: Ctrl-C in a terminal reaches this process alone.
+/// A running child process, in a process group of its own, so that Ctrl-C in a terminal does not reach it.
 #[derive(Debug)]
 pub struct Process {
-    // Dropped first: once the child has been waited for, its id may belong to another process.
+    // Dropped first: it kills by id, and the id may belong to another process once the child has been waited for.
     watcher: Option<Watcher>,
     child: Mutex<Child>,
     log: PathBuf,
@@ -116,7 +116,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        // The lock is held meanwhile: a child that has ended keeps its id until it is waited for.
+        // The lock is held until the signal is sent: nobody else waits for the child, so its id stays its own.
         let mut child = self.child();
         if child.try_wait()?.is_some() {
             return Err(io::Error::other("the process has ended by itself"));
@@ -150,7 +150,7 @@ impl TemporaryFolder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = env::temp_dir().join(format!("throw-away-{}-{number}", process::id()));
-        fs::create_dir_all(&path)?;
+        fs::create_dir(&path)?;
         // It waits a moment: the servers that write to the folder are being killed in the same way.
         let watcher = Watcher::start(r#"sleep 1; rm -rf "$0""#, path.as_os_str())?;
         Ok(Self {

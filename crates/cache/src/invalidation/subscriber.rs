@@ -21,8 +21,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause before reconnecting.
 const MAX_PAUSE: Duration = Duration::from_millis(250);
 
-/// Interval between PINGs on the connection. Until a silent loss is noticed, the time to live in
-/// memory bounds the age of what is served.
+/// Interval between PINGs on the connection. If it is lost in silence, entries in memory may be out
+/// of date until a PING fails, but never longer than their time to live.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Timeout for connecting, subscribing and each PING.
@@ -40,10 +40,10 @@ pub(crate) struct InvalidationSubscriber {
 impl InvalidationSubscriber {
     /// Subscribes, receives and reconnects until `stop`.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
-        // After a panic this is started again, and messages in between are lost.
+        // After a panic `run` is started again. The cache may be enabled still, but messages were lost meanwhile.
         self.local.disable();
-        // One warning per outage, not per attempt.
         let mut pause = FIRST_PAUSE;
+        // One warning per outage, not per attempt.
         let mut warned = false;
         loop {
             let end = tokio::select! {

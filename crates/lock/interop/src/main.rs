@@ -1,5 +1,6 @@
 //! `./dev test interop`: interoperability tests of this repository's locks with Redisson's, as processes of
-//! both languages on one Redis. Prints how each row ended, and fails if one failed.
+//! both languages on one Redis. A row is one scenario on one kind of lock. Prints each row's result, and fails if
+//! one failed.
 //!
 //! One binary in two roles: the orchestrator, and (`interop --client …`) the Rust client process, which it
 //! starts twice, beside two processes of the Java client in redisson/. See README.md.
@@ -24,8 +25,8 @@ use rows::Outcome;
 use rust_client::Fault;
 use test_bed::{LOGS, Launcher, TestBed};
 
-/// The oldest Redisson that hm-dianping nodes of today carry, one in between, whose releases have a latch,
-/// and the newest.
+/// The oldest Redisson that hm-dianping nodes still use, the newest, and one in between. From 3.24 on, a release
+/// writes a key `redisson_unlock_latch`.
 const VERSIONS: [&str; 3] = [OLDEST, "3.38.1", NEWEST];
 const OLDEST: &str = "3.17.7";
 const NEWEST: &str = "4.7.0";

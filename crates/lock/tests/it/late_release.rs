@@ -12,7 +12,7 @@ use testkit::proxy::{Mode, Proxy};
 use testkit::redis_sentinel::MASTER;
 use testkit::redis_server::{RedisServer, Role};
 
-/// The proxy keeps requests with the word `late` in them.
+/// Contains `late`, the word by which the proxy picks the requests that it holds back.
 const NAME: &str = "lock:late";
 
 /// The release is sent again on a new connection and answered; the first copy comes afterwards.
@@ -54,10 +54,10 @@ async fn a_release_that_timed_out_spares_the_next_hold() {
 
 /// Locks on a master that Sentinel monitors, through a proxy.
 pub(super) async fn behind_sentinel() -> ([RedisServer; 2], Proxy, Locks) {
-    let (servers, proxy, through) = monitored().await;
+    let (servers, proxy, proxied_server) = monitored().await;
     // The releases end at this timeout; everything else has to be answered within it.
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(3));
-    let locks = connected(through, config).await.unwrap();
+    let locks = connected(proxied_server, config).await.unwrap();
     (servers, proxy, locks)
 }
 
@@ -69,8 +69,8 @@ pub(super) async fn monitored() -> ([RedisServer; 2], Proxy, Server) {
     let configuration = format!("sentinel monitor {MASTER} 127.0.0.1 {port} 1\n");
     let sentinel = RedisServer::start_as(Role::Sentinel(configuration)).await;
     let login = RedisConnectionInfo::default();
-    let through = Server::sentinel([sentinel.url()], MASTER, login).unwrap();
-    ([server, sentinel], proxy, through)
+    let proxied_server = Server::sentinel([sentinel.url()], MASTER, login).unwrap();
+    ([server, sentinel], proxy, proxied_server)
 }
 
 async fn spares_the_next_hold<K: LockKind>(proxy: &Proxy, locks: &Locks, lock: &Lock<K>) {

@@ -237,7 +237,7 @@ async fn an_expired_reader_does_not_block_a_writer() {
 }
 
 #[tokio::test]
-async fn a_short_lease_does_not_shorten_another_readers() {
+async fn a_short_lease_does_not_shorten_the_lease_of_another_reader() {
     let (server, mut raw, [locks]) = start(LEASE).await;
     let lock = locks.read_write(NAME);
     let long = lock.read().clone().without_renewal(Duration::from_secs(60));
@@ -249,7 +249,7 @@ async fn a_short_lease_does_not_shorten_another_readers() {
         raw.pttl::<_, i64>(NAME).await.unwrap() > 50_000,
         "a renewal shortened it"
     );
-    // The longest lease is that of the first field, and of the only one.
+    // After the first release the longest lease is that of the first field; after the second, of the only field.
     for reader in [short, last] {
         reader.release().await.unwrap();
         assert!(
@@ -273,7 +273,7 @@ async fn a_short_lease_does_not_shorten_another_readers() {
     assert!(long.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
     assert!(writing.valid_for() > Duration::from_secs(50));
     writing.release().await.unwrap();
-    // Nor does a write hold that ends shorten the lease with which its owner reads.
+    // Nor does the end of a write hold shorten the lease with which the same owner reads.
     let owner = locks.owner();
     let outer = lock.write().acquire_as(&owner).await.unwrap();
     let inner = lock.write().acquire_as(&owner).await.unwrap();
