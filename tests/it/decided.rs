@@ -147,6 +147,24 @@ async fn a_batch_that_an_earlier_copy_of_its_text_made_is_a_success() {
     }
 }
 
+/// The refusal has the user of its order, but is no order.
+#[tokio::test]
+async fn a_refused_order_is_no_success_of_its_batch() {
+    let scene = Scene::new().await;
+    let orders = [scene.order(1, 0), scene.order(2, 0)];
+    scene.direct.refuse(&orders[..1]).await.expect("a refusal");
+    let committer = BatchCommitter::new(scene.store.clone(), Kind::Purchases);
+    let outcomes = committer.commit(&orders, Instant::now() + PATIENCE).await;
+    let Ok(outcomes) = outcomes else {
+        panic!("the batch failed");
+    };
+    assert!(
+        matches!(outcomes[..], [Err(Error::DuplicateId), Ok(_)]),
+        "{outcomes:?}"
+    );
+    assert_eq!(scene.tables().await, (1, 4));
+}
+
 /// IGNORE hides the foreign key that keeps the refusal out of the table. Without a row under the id, nothing is decided.
 #[tokio::test]
 async fn an_order_whose_refusal_cannot_be_inserted_is_not_reported_as_refused() {

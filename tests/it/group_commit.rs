@@ -430,6 +430,19 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     assert_eq!(tables(&stack).await, [(4, 96), (2, 0), (3, 48)]);
 }
 
+/// User 5 has an order, so the batch's text stops. User 6 has cancelled one.
+#[tokio::test]
+async fn a_cancelled_order_is_in_nobodys_way() {
+    let stack = stack_with(100).await;
+    add_order(&stack, SALE).await;
+    let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
+    let cancelled = format!("{insert} (2, 6, {SALE}, 4)");
+    stack.database.run(&cancelled).await;
+    let node = Node::new(&stack, LIMITS).await;
+    let outcomes = codes_for_buyers(&node.buy([5, 6, 7]).await);
+    assert_eq!(outcomes, ["ALREADY_ORDERED 1", "ORDERED", "ORDERED"]);
+}
+
 /// Part of a text that inserts one order alone.
 const ALONE: &str = "INSERT INTO tb_voucher_order";
 /// Part of a text that inserts several orders.
