@@ -108,6 +108,7 @@ const Board = (() => {
       ...buyers.map((of) => t('given.requests', { buyer: buyer(of), requests: sent(of) })),
       t(setup.stock === 1 ? 'given.stock.1' : 'given.stock', { count: setup.stock }), t(nodes === 1 ? 'given.nodes.1' : 'given.nodes', { count: nodes }),
       t(setup.index ? 'given.index.yes' : 'given.index.no'), ...Object.keys(setup.events).map((event) => t(`given.event.${event}`)),
+      ...(setup.fails ? [t('given.fails', { name: setup.fails })] : []),
     ];
     return make('ul', { class: 'given' }, facts.map((fact) => make('li', null, fact)));
   }

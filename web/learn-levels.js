@@ -6,6 +6,7 @@
 const Levels = (() => {
   const twice = [['x', 1], ['x', 1]];
   const onTwoNodes = [['x', 1], ['x', 2]];
+  const thrice = [['x', 1], ['x', 2], ['x', 2]];
   const level = (id, strategy, requests, stock, more = {}) => ({ id, strategy, requests, stock, index: false, events: {}, ...more });
   return [
     level('naive', 'naive', [['x', 1], ['y', 1]], 1),
@@ -15,8 +16,8 @@ const Levels = (() => {
     level('lock-in-transaction', 'lock-in-transaction', twice, 2),
     level('process-lock-1', 'process-lock', twice, 2),
     level('process-lock-2', 'process-lock', onTwoNodes, 2),
-    level('setnx-unowned', 'setnx-unowned', [['x', 1], ['x', 2], ['x', 2]], 3, { events: { lease: 1 } }),
-    level('setnx-unowned-compare', 'setnx-unowned', onTwoNodes, 2, { events: { lease: 1 }, program: 'compared' }),
+    level('setnx-unowned', 'setnx-unowned', thrice, 3, { events: { lease: 1 }, fails: 'A' }),
+    level('setnx-unowned-compare', 'setnx-unowned', thrice, 3, { events: { lease: 1 }, fails: 'A', program: 'compared' }),
     level('setnx-lock', 'setnx-lock', [['x', 1], ['x', 2], ['y', 2]], 2),
     level('setnx-lock-lease', 'setnx-lock', onTwoNodes, 2, { events: { lease: 1 } }),
     level('reentrant-lock', 'reentrant-lock', onTwoNodes, 2, { index: true, events: { pause: 1, forget: 1 } }),

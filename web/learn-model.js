@@ -8,14 +8,20 @@
 // transaction ends; an INSERT waits for an uncommitted one with the same unique key. A refusal rolls back in the same
 // step, and a reply is part of the last step.
 
-// setup: {strategy, requests: [[buyer, node], …], stock, index, events: {name: how often}, program}; `index`: whether the
-// database's unique index refuses a buyer's second order; `program`: which of the strategy's, where it has an option.
+// setup: {strategy, requests: [[buyer, node], …], stock, index, events: {name: how often}, program, fails}; `index`: whether
+// the database's unique index refuses a buyer's second order; `program`: which of the strategy's, where it has an option;
+// `fails`: the name of a request whose transaction is rolled back instead of committed.
 const Model = (setup) => {
   const strategy = Programs[setup.strategy];
   const nodes = [...new Set(setup.requests.map(([, node]) => node))].sort();
   // Who takes part: the requests A, B, …; then, where the strategy has one, a helper on each node.
   const cast = [
-    ...setup.requests.map(([buyer, node], at) => ({ name: 'ABCDEF'[at], role: 'request', buyer, node, program: strategy[setup.program || 'request'] })),
+    ...setup.requests.map(([buyer, node], at) => {
+      const name = 'ABCDEF'[at];
+      const fails = name === setup.fails;
+      const program = strategy[setup.program || 'request'].map((step) => (fails && step === Steps.commit ? Steps.rollBack : step));
+      return { name, role: 'request', buyer, node, fails, program };
+    }),
     ...(strategy.helper ? nodes.map((node) => ({ name: `N${node}`, role: 'helper', node, program: strategy.helper })) : []),
   ];
   const requests = setup.requests.map((_, at) => at);

@@ -73,6 +73,11 @@ const Steps = (() => {
       w.say('commit');
     },
   };
+  // In place of the commit: something fails at the end, and the request goes on with its clean-up.
+  const rollBack = {
+    name: 'roll-back', trace: 'committed',
+    run(w) { w.refuse('UNAVAILABLE'); w.say('roll-back'); },
+  };
 
   // ── Locks ───────────────────────────────────────────────────────────────────────────────────
   const inMemory = (w) => `${w.node}/${w.buyer}`;
@@ -279,7 +284,7 @@ const Steps = (() => {
   };
 
   return {
-    look, insert, insertUnless, decrement, decrementWhere, decrementSame, readStock, lockRow, commit, lockMemory,
+    look, insert, insertUnless, decrement, decrementWhere, decrementSame, readStock, lockRow, commit, rollBack, lockMemory,
     unlockMemory, tryRedis, unlockRedis, deleteLock, compareLock, deleteIfSame, queue, untilCommitted, takeQueue, insertBatch, decrementBatch,
     commitBatch, admit, readEntry, insertEntry, decrementEntry, commitEntry, acknowledge, claimUnit, commitUnit,
     unitsEnd,

@@ -42,8 +42,11 @@ const Events = (() => {
     run(w) { delete w.s.redis[w.buyer]; },
   };
   return {
-    // The work takes longer than the lease.
-    lease: loseLock,
+    // The work takes longer than the lease: that of the request that fails, where there is one.
+    lease: {
+      ...loseLock,
+      targets: (s, cast) => loseLock.targets(s).filter((who) => cast[who].fails || !cast.some(({ fails }) => fails)),
+    },
     // The holder's node stands still for longer than the lease: nothing renews the lock.
     pause: loseLock,
     // Redis loses its latest writes. The stream's sales are counted anew, from the rows; an entry that no consumer has is gone,

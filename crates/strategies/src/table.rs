@@ -155,11 +155,13 @@ table! {
              用一条语句检查并扣减。",
         ],
         why: [
-            "When the lease ends in mid-work, a second request gets the lock; the first one's DEL then removes the \
-             second one's lock, and a third gets in. A lock must be renewed while its holder lives, and released by its \
-             owner only, in one atomic step.",
-            "业务未完而租期先到，第二个请求便拿到锁；第一个请求结束时 DEL 掉的是第二个的锁，第三个又进来了。\
-             锁必须在持有者存活期间续期，并且只能由持有者以一个原子操作释放。",
+            "When the lease ends in mid-work, a second request gets the lock and works beside the first. The first one's \
+             DEL then deletes the second one's lock, and a third works beside the second: two orders, even if the first \
+             one's transaction is rolled back. A lock must be renewed while its holder lives, and released by its owner \
+             only, in one atomic step.",
+            "业务没做完，租期先到，第二个请求就拿到锁，和第一个同时处理。第一个结束时 DEL，误删了第二个的锁，第三个又进来，\
+             和第二个同时处理：哪怕第一个的事务已经回滚，也会一人两单。锁要在持有者存活期间续期，并且只能由持有者释放：\
+             判断和删除必须是一个原子操作。",
         ],
         oversell: Never,
         second_order: [Possible, Shown],

@@ -109,8 +109,35 @@ assert(Records.length > 5, `${Records.length} records`);
 const levels = Levels.map((level) => ({ ...level, ...explore(level) }));
 const each = levels.map(({ strategy }) => strategy).filter((strategy, at, all) => strategy !== all[at - 1]);
 assert.deepEqual(each, names, 'a level in web/learn-levels.js for each strategy, in this order');
-const halfCure = levels.find(({ id }) => id === 'setnx-unowned-compare');
-assert(halfCure.broken > 0, 'compare, then delete, in two commands: no cure');
+
+// Whether a violation can be reached without the moves that `isForbidden({move, before, said})`.
+function breaksWithout(setup, isForbidden) {
+  const model = Model(setup), known = new Set();
+  const visit = (before) => {
+    const text = JSON.stringify(before);
+    if (known.has(text)) return false;
+    known.add(text);
+    if (model.violations(before).length) return true;
+    return model.moves(before).some((move) => {
+      const { state, said } = model.apply(before, move, text);
+      return !isForbidden({ move, before, said }) && visit(state);
+    });
+  };
+  return visit(model.start());
+}
+
+// 误删: A, which gets no order itself, deletes the lock of another request. Every break of these levels has such a DEL.
+const isForeignDelete = ({ said }) => said.key === 'delete-lock.foreign';
+for (const id of ['setnx-unowned', 'setnx-unowned-compare']) {
+  const level = levels.find((one) => one.id === id);
+  assert(level.broken > 0, `${id} does not break`);
+  assert(!breaksWithout(level, isForeignDelete), `${id} breaks without a foreign DEL`);
+}
+// Half a cure: the lease must end between GET and DEL.
+const compared = levels.find(({ id }) => id === 'setnx-unowned-compare');
+const endsBetween = ({ move, before }) => move === 'lease:A' && before.actors[0].same;
+assert(!breaksWithout(compared, endsBetween), 'a lease that ends before GET is enough');
+
 const count = (number) => number.toLocaleString('en');
 const rows = levels.map(({ id, requests, events, interleavings, broken }) => [
   `\`${id}\``, requests.map(([buyer, node]) => `${buyer}→${node}`).join(' '), Object.keys(events).sort().join(', ') || '–',
