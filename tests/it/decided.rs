@@ -165,6 +165,21 @@ async fn a_refused_order_is_no_success_of_its_batch() {
     assert_eq!(scene.tables().await, (1, 4));
 }
 
+/// Two nodes that have the same buyers in another order would wait for each other's rows.
+#[tokio::test]
+async fn a_batch_inserts_in_the_order_of_its_buyers_whatever_the_order_of_arrival() {
+    let scene = Scene::new().await;
+    let orders = [scene.order(2, 0), scene.order(1, 0)];
+    let [second, first] = orders.map(|order| order.id);
+    let sorted = format!("({first},1,{SALE}),({second},2,{SALE})");
+    let sorted = &*sorted.leak();
+    scene.proxy.count(sorted);
+    let committer = BatchCommitter::new(scene.store.clone(), Kind::Purchases);
+    let outcomes = committer.commit(&orders, Instant::now() + PATIENCE).await;
+    assert!(matches!(outcomes, Ok(outcomes) if outcomes.iter().all(Result::is_ok)));
+    assert_eq!(scene.proxy.counted(sorted), 1, "{sorted}");
+}
+
 /// IGNORE hides the foreign key that keeps the refusal out of the table. Without a row under the id, nothing is decided.
 #[tokio::test]
 async fn an_order_whose_refusal_cannot_be_inserted_is_not_reported_as_refused() {
