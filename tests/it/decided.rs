@@ -180,6 +180,19 @@ async fn a_batch_inserts_in_the_order_of_its_buyers_whatever_the_order_of_arriva
     assert_eq!(scene.proxy.counted(sorted), 1, "{sorted}");
 }
 
+/// Two that decide the same orders would wait for each other's rows.
+#[tokio::test]
+async fn refusals_are_inserted_in_the_order_of_their_ids() {
+    let scene = Scene::new().await;
+    let orders = [scene.order(2, 0), scene.order(1, 0)];
+    let [second, first] = orders.map(|order| order.id);
+    let sorted = format!("({first},1,{first},4),({second},2,{second},4)");
+    let sorted = &*sorted.leak();
+    scene.proxy.count(sorted);
+    scene.store.refuse(&orders).await.expect("refusals");
+    assert_eq!(scene.proxy.counted(sorted), 1, "{sorted}");
+}
+
 /// IGNORE hides the foreign key that keeps the refusal out of the table. Without a row under the id, nothing is decided.
 #[tokio::test]
 async fn an_order_whose_refusal_cannot_be_inserted_is_not_reported_as_refused() {
