@@ -151,6 +151,19 @@ async fn a_request_that_changes_anything_needs_the_token_and_possible_settings()
 }
 
 #[tokio::test]
+async fn without_a_token_nothing_can_be_changed_and_without_a_command_no_instance_killed() {
+    let stack = Stack::lab(2).await;
+    let mut access = stack.access();
+    access.admin_token.clear();
+    let lab = Lab::with_access(&stack, access, None).await;
+    let about = get(&lab.url, "/lab/about").send().await;
+    let offered = json!(["pause-redis", "empty-redis", "cut-lease"]);
+    assert_eq!(about.data()["faults"], offered);
+    let run = post(&lab.url, "/lab/runs").json(setting(["naive", "conditional"], json!({})));
+    run.send().await.refused(403, "FORBIDDEN");
+}
+
+#[tokio::test]
 async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_stories_tell_why() {
     let stack = Stack::lab(2).await;
     let lab = Lab::start(&stack, None).await;

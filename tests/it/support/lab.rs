@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use seckill_loadtest::lab::{self, LabOptions};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use workload::Environment;
+use workload::{Access, Environment};
 
 use super::stack::Stack;
 
@@ -20,9 +20,14 @@ pub struct Lab {
 impl Lab {
     /// Serves on a free port, on a thread of its own, as in the program.
     pub async fn start(stack: &Stack, kill_command: Option<String>) -> Self {
+        Lab::with_access(stack, stack.access(), kill_command).await
+    }
+
+    /// As [`Lab::start`], with other credentials than the stack's.
+    pub async fn with_access(stack: &Stack, access: Access, kill_command: Option<String>) -> Self {
         let nodes = stack.urls();
         let nodes = nodes.iter().map(|url| url.parse().expect("an address"));
-        let mut environment = Environment::silent(stack.access(), nodes.collect());
+        let mut environment = Environment::silent(access, nodes.collect());
         environment.nodes = environment.targets.clone();
         let bind = "127.0.0.1:0".parse().expect("an address");
         let listener = std::net::TcpListener::bind(bind).expect("a free port");
