@@ -33,8 +33,8 @@ use servers::Servers;
 /// Measures what was asked for, and prints the report.
 pub async fn run(mut args: BenchArgs) -> anyhow::Result<()> {
     ensure!(
-        args.scale || args.durable || !args.write,
-        "--write goes with --scale or --durable"
+        args.only.is_empty() || !args.write,
+        "--write needs all ratios: leave --only out"
     );
     std::fs::create_dir_all(&args.out)?;
     // The servers run in this folder.
@@ -63,5 +63,9 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<()> {
     let [_, peak] = first.memory()?;
     let conditions = environment.conditions(began.elapsed()).await?;
     println!("{}", report::text(&conditions, &rounds, [idle, peak]));
+    if args.write {
+        report::write(&conditions, &rounds)?;
+        println!("Written: docs/BENCHMARKS.md, README.md and README.zh-CN.md");
+    }
     Ok(())
 }

@@ -23,8 +23,9 @@ pub struct BenchArgs {
     /// semi-synchronous replica (of MariaDB); under five minutes
     #[arg(long, conflicts_with_all = ["only", "scale"])]
     pub durable: bool,
-    /// With --scale: write docs/scale.json and the tables of docs/BENCHMARKS.md and docs/SCALING.md; with --durable: its
-    /// table of docs/BENCHMARKS.md; in the checkout this was built in
+    /// Write the tables of docs/BENCHMARKS.md and of both READMEs; with --scale: docs/scale.json and the tables of
+    /// docs/BENCHMARKS.md and docs/SCALING.md; with --durable: its table of docs/BENCHMARKS.md; in the checkout this was
+    /// built in
     #[arg(long)]
     pub write: bool,
     /// Measure only these ratios, by number, such as P1,6 [default: all]

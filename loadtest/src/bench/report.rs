@@ -1,14 +1,17 @@
-//! The report of the ratios, for the terminal.
+//! The report of the ratios, for the terminal and for the documents.
 
-use workload::markdown::figure;
+use workload::markdown::{self, figure};
 use workload::table::render;
 
-use crate::bench::ratios::{RATIOS, Ratio};
+use crate::bench::ratios::{
+    BARE, LOCKED, ORDERS, ORDERS_DIRECT, ORDERS_KNOWN, ORDERS_PROXIED, ORDERS_UNKNOWN, RATIOS,
+    Ratio, SOLD_OUT, STREAM, TRANSACTION,
+};
 use crate::bench::run::*;
 use crate::spread::Spread;
 
 /// The columns of the table of runs.
-const COLUMNS: [Figure; 10] = [
+const COLUMNS: &[Figure] = &[
     ORDERS_PER_S,
     ANSWERS_PER_S,
     P50,
@@ -21,6 +24,55 @@ const COLUMNS: [Figure; 10] = [
     CLIENT_US,
 ];
 
+/// The columns of the same table in docs/BENCHMARKS.md, and its runs.
+const DOCUMENT_COLUMNS: &[Figure] = &[
+    ORDERS_PER_S,
+    ANSWERS_PER_S,
+    P50,
+    P99,
+    SERVICE_US,
+    DATABASE_US,
+    REDIS_US,
+    CLIENT_US,
+];
+const DOCUMENT_RUNS: &[&str] = &[
+    BARE,
+    SOLD_OUT,
+    ORDERS_UNKNOWN,
+    ORDERS_KNOWN,
+    ORDERS,
+    ORDERS_DIRECT,
+    ORDERS_PROXIED,
+    STREAM,
+    LOCKED,
+    TRANSACTION,
+];
+
+/// The table of each README: its title, and the names of its rows.
+const READMES: [(&str, &str, [&str; 3]); 2] = [
+    (
+        "../README.md",
+        "orders a second",
+        [
+            "`group-commit`, to buyers who come for the first time",
+            "`group-commit`, to the same buyers again",
+            "`reentrant-lock`",
+        ],
+    ),
+    (
+        "../README.zh-CN.md",
+        "每秒订单数",
+        [
+            "`group-commit`，买家都是第一次来",
+            "`group-commit`，同一批买家再来",
+            "`reentrant-lock`",
+        ],
+    ),
+];
+
+/// The columns of the table of ratios.
+const RATIO_TITLES: [&str; 6] = ["#", "ratio", ">median (range)", ">floor", ">aim", "status"];
+
 /// The report of these rounds, and of the resident memory of the first instance, in bytes: just started, and at its peak.
 /// All runs have passed the audit: otherwise there would be no report.
 pub fn text(conditions: &str, rounds: &[Vec<Run>], memory: [u64; 2]) -> String {
@@ -30,18 +82,41 @@ pub fn text(conditions: &str, rounds: &[Vec<Run>], memory: [u64; 2]) -> String {
          Memory of an instance: {idle} MB idle, {peak} MB at its peak.\n\
          All {} runs passed the audit.\n{conditions}",
         run_table(rounds),
-        ratio_table(rounds),
+        render(&RATIO_TITLES, &ratio_rows(rounds)),
         rounds.iter().flatten().count(),
     )
 }
 
+/// Writes the ratios and the cost of an answer into docs/BENCHMARKS.md, and the orders a second into both READMEs.
+pub fn write(conditions: &str, rounds: &[Vec<Run>]) -> Result<(), workload::Error> {
+    let benchmarks = markdown::path("BENCHMARKS.md");
+    let ratios = markdown::table(&RATIO_TITLES, &ratio_rows(rounds));
+    markdown::write(&benchmarks, "ratios", &format!("{ratios}\n{conditions}\n"))?;
+    let titles = run_titles(DOCUMENT_COLUMNS);
+    let titles: Vec<_> = titles.iter().map(String::as_str).collect();
+    let rows: Vec<_> = DOCUMENT_RUNS
+        .iter()
+        .map(|name| run_row(name, rounds, DOCUMENT_COLUMNS))
+        .collect();
+    markdown::write(&benchmarks, "answers", &markdown::table(&titles, &rows))?;
+    for (file, title, names) in READMES {
+        let runs = [ORDERS_UNKNOWN, ORDERS_KNOWN, LOCKED];
+        let rows: Vec<_> = names
+            .iter()
+            .zip(runs)
+            .map(|(name, run)| vec![(*name).to_owned(), median_of(run, rounds, ORDERS_PER_S)])
+            .collect();
+        let title = format!(">{title}");
+        let table = markdown::table(&["", &title], &rows);
+        markdown::write(&markdown::path(file), "orders", &table)?;
+    }
+    Ok(())
+}
+
 /// The table of runs: medians over the rounds.
 fn run_table(rounds: &[Vec<Run>]) -> String {
-    let titles = COLUMNS.map(|Figure(name, _)| format!(">{name}"));
-    let titles: Vec<_> = ["run (medians)"]
-        .into_iter()
-        .chain(titles.iter().map(String::as_str))
-        .collect();
+    let titles = run_titles(COLUMNS);
+    let titles: Vec<_> = titles.iter().map(String::as_str).collect();
     let mut names = Vec::new();
     for run in rounds.iter().flatten() {
         if !names.contains(&run.name) {
@@ -50,30 +125,40 @@ fn run_table(rounds: &[Vec<Run>]) -> String {
     }
     let rows: Vec<_> = names
         .into_iter()
-        .map(|name| run_row(name, rounds))
+        .map(|name| run_row(name, rounds, COLUMNS))
         .collect();
     render(&titles, &rows)
 }
 
-fn run_row(name: &str, rounds: &[Vec<Run>]) -> Vec<String> {
+fn run_titles(columns: &[Figure]) -> Vec<String> {
+    let mut titles = vec!["run (medians)".to_owned()];
+    titles.extend(columns.iter().map(|Figure(name, _)| format!(">{name}")));
+    titles
+}
+
+fn run_row(name: &str, rounds: &[Vec<Run>], columns: &[Figure]) -> Vec<String> {
     let mut row = vec![name.to_owned()];
-    for column in COLUMNS {
-        let runs = rounds.iter().flatten().filter(|run| run.name == name);
-        row.push(match column.median(runs) {
-            0.0 => "–".to_owned(),
-            median => figure(median),
-        });
-    }
+    row.extend(
+        columns
+            .iter()
+            .map(|column| median_of(name, rounds, *column)),
+    );
     row
 }
 
-fn ratio_table(rounds: &[Vec<Run>]) -> String {
-    let titles = ["#", "ratio", ">median (range)", ">floor", ">aim", "status"];
-    let rows: Vec<_> = RATIOS
+fn median_of(name: &str, rounds: &[Vec<Run>], column: Figure) -> String {
+    let runs = rounds.iter().flatten().filter(|run| run.name == name);
+    match column.median(runs) {
+        0.0 => "–".to_owned(),
+        median => figure(median),
+    }
+}
+
+fn ratio_rows(rounds: &[Vec<Run>]) -> Vec<Vec<String>> {
+    RATIOS
         .iter()
         .map(|ratio| ratio_row(ratio, rounds))
-        .collect();
-    render(&titles, &rows)
+        .collect()
 }
 
 fn ratio_row(ratio: &Ratio, rounds: &[Vec<Run>]) -> Vec<String> {
