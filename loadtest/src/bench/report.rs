@@ -4,8 +4,8 @@ use workload::markdown::{self, figure};
 use workload::table::render;
 
 use crate::bench::ratios::{
-    BARE, LOCKED, ORDERS, ORDERS_DIRECT, ORDERS_KNOWN, ORDERS_PROXIED, ORDERS_UNKNOWN, RATIOS,
-    Ratio, SOLD_OUT, STREAM, TRANSACTION,
+    BARE, LOCKED, LOCKED_16, LOCKED_1024, ORDERS, ORDERS_16, ORDERS_1024, ORDERS_DIRECT,
+    ORDERS_KNOWN, ORDERS_PROXIED, ORDERS_UNKNOWN, RATIOS, Ratio, SOLD_OUT, STREAM, TRANSACTION,
 };
 use crate::bench::run::*;
 use crate::spread::Spread;
@@ -40,11 +40,15 @@ const DOCUMENT_RUNS: &[&str] = &[
     SOLD_OUT,
     ORDERS_UNKNOWN,
     ORDERS_KNOWN,
+    ORDERS_16,
     ORDERS,
+    ORDERS_1024,
     ORDERS_DIRECT,
     ORDERS_PROXIED,
     STREAM,
+    LOCKED_16,
     LOCKED,
+    LOCKED_1024,
     TRANSACTION,
 ];
 

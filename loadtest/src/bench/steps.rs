@@ -23,6 +23,8 @@ const ROUND: &[&[&str]] = &[
     &[ORDERS, BARE],
     &[
         LOCKED,
+        LOCKED_16,
+        LOCKED_1024,
         TRANSACTION,
         ORDERS_16,
         ORDERS_1024,
@@ -50,8 +52,11 @@ const LONGEST_SALE: Duration = Duration::from_secs(20);
 /// Longest run of the warm-up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
-/// Makes in each round the runs that are needed for the ratios asked for. If all ratios are asked for, the last round also
-/// has a run of each other safe strategy.
+/// Runs of no ratio, made if all are asked for.
+const BESIDE_RATIOS: [&str; 2] = [LOCKED_16, LOCKED_1024];
+
+/// Makes in each round the runs that are needed for the ratios asked for. If all ratios are asked for, a round also has
+/// [`BESIDE_RATIOS`], and the last one a run of each other safe strategy.
 pub async fn measure(
     environment: &Environment,
     servers: &Servers,
@@ -63,6 +68,9 @@ pub async fn measure(
         if needed.contains(name) {
             needed.insert(peak);
         }
+    }
+    if args.only.is_empty() {
+        needed.extend(BESIDE_RATIOS);
     }
     let mut rounds = args
         .interleaved(&[()], async |round, (): &()| {
@@ -189,6 +197,8 @@ fn http_plan<'a>(
         PEAK => on_server(strict),
         OVERLOAD => with_clients(1024, on_server(strict)),
         LOCKED => by_strategy("reentrant-lock"),
+        LOCKED_16 => with_clients(16, by_strategy("reentrant-lock")),
+        LOCKED_1024 => with_clients(1024, by_strategy("reentrant-lock")),
         TRANSACTION => Plan {
             servers: vec![&servers.transaction],
             ..by_strategy("reentrant-lock")
