@@ -132,24 +132,13 @@ fn text_of(orders: &[NewOrder]) -> Text {
 }
 
 /// The orders that cannot be committed with the others, as far as what was read shows it.
-fn in_the_way(orders: &[NewOrder], found: Found, obstacle: &Obstacle) -> Left {
-    let Found {
-        rows,
-        orders: existing,
-        mut stocks,
-    } = found;
+fn in_the_way(orders: &[NewOrder], mut found: Found, obstacle: &Obstacle) -> Left {
     let is_refused_by_key = matches!(obstacle, Obstacle::DuplicateKey);
     let mut left = Left::new();
     for order in orders {
-        let outcome = match (rows.get(&order.id), existing.get(&order.buyer)) {
-            // An earlier copy of the text inserted it, or an earlier attempt.
-            (Some((buyer, _)), _) if *buyer == order.buyer => Ok(order.id),
-            (Some(_), _) => Err(Error::DuplicateId),
-            // A cancelled order is in the way only in a table whose unique key counts it.
-            (None, Some((id, is_live))) if *is_live || is_refused_by_key => {
-                Err(Error::AlreadyOrdered(Some(*id)))
-            }
-            _ => match stocks.get_mut(&order.buyer.voucher_id) {
+        let outcome = match found.outcome_by_key(order, is_refused_by_key) {
+            Some(outcome) => outcome,
+            None => match found.stocks.get_mut(&order.buyer.voucher_id) {
                 Some(stock) if *stock > 0 => {
                     *stock -= 1;
                     continue;

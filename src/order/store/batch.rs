@@ -26,10 +26,31 @@ pub enum BatchError {
 pub struct Found {
     /// The rows under their ids: whose each is, and whether it is not cancelled.
     pub rows: HashMap<i64, (Buyer, bool)>,
-    /// An order of each buyer, and whether it is not cancelled.
+    /// An order of each buyer, and whether it is not cancelled: the order that is not cancelled, else the last cancelled one.
     pub orders: HashMap<Buyer, (i64, bool)>,
     /// What each sale has left.
     pub stocks: HashMap<i64, i64>,
+}
+
+impl Found {
+    /// What the rows make of the order; `None` where none of them is in its way. That the server refused a row says less: it
+    /// names the key only in the text of its error, and a table may have further unique keys that somebody else added.
+    pub fn outcome_by_key(
+        &self,
+        order: &NewOrder,
+        is_refused_by_key: bool,
+    ) -> Option<Result<i64, Error>> {
+        match (self.rows.get(&order.id), self.orders.get(&order.buyer)) {
+            // An earlier copy of the text inserted it, or an earlier attempt.
+            (Some((buyer, _)), _) if *buyer == order.buyer => Some(Ok(order.id)),
+            (Some(_), _) => Some(Err(Error::DuplicateId)),
+            // A cancelled order is in the way only in a table whose unique key counts it.
+            (None, Some((id, is_live))) if *is_live || is_refused_by_key => {
+                Some(Err(Error::AlreadyOrdered(Some(*id))))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl OrderTransaction {
@@ -87,18 +108,6 @@ impl OrderTransaction {
                 _ => return Err(error.into()),
             }
         }
-    }
-
-    /// An order of each of these buyers, and whether it is not cancelled: the order that is not cancelled, else the last
-    /// cancelled one, which may still count for a unique key that somebody else added.
-    pub(super) async fn orders_of(
-        &mut self,
-        buyers: &[Buyer],
-    ) -> Result<HashMap<Buyer, (i64, bool)>, Error> {
-        let replies = self.run(&orders_sql(buyers)).await?;
-        replies
-            .first()
-            .map_or_else(|| Ok(HashMap::new()), orders_by_buyer)
     }
 }
 

@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::mem;
 use std::pin::Pin;
+use std::slice;
 use std::time::Duration;
 
 use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
@@ -77,9 +78,12 @@ impl Ended {
         };
         let outcome = match obstacle {
             Obstacle::Inserted(_) | Obstacle::DuplicateKey => {
-                match open.refused_by_key(order).await {
-                    Ok(None) => Ok(order.id),
-                    Ok(Some(refusal)) => Err(refusal),
+                let is_refused_by_key = matches!(obstacle, Obstacle::DuplicateKey);
+                match open.roll_back_and_find(slice::from_ref(order)).await {
+                    // The row that was in the way may be gone.
+                    Ok(found) => found
+                        .outcome_by_key(order, is_refused_by_key)
+                        .unwrap_or(Err(Error::Conflict)),
                     // The row that refused it may be this order, inserted by an earlier copy of the text.
                     Err(error) => return open.decided(order, error).await,
                 }

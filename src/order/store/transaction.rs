@@ -138,32 +138,15 @@ impl OrderTransaction {
         match error {
             None => Ok(replies.first().map_or(0, Reply::changed)),
             Some(error) if is_duplicate(&error) => {
-                let refusal = self.refused_by_key(order).await?;
-                self.run("ROLLBACK").await?;
-                self.rolled_back();
-                Err(refusal.unwrap_or(Error::DuplicateId))
+                let found = self.roll_back_and_find(slice::from_ref(order)).await?;
+                Err(match found.outcome_by_key(order, true) {
+                    Some(Ok(_)) => Error::DuplicateId,
+                    Some(Err(refusal)) => refusal,
+                    None => Error::Conflict,
+                })
             }
             Some(error) => Err(error.into()),
         }
-    }
-
-    /// Why a unique key refuses the order; `None` if the row in the way is this order, inserted by an earlier copy of the text.
-    /// It is found in the rows: the server names the key only in the text of its error, and a table may have further unique
-    /// keys that somebody else added.
-    pub(super) async fn refused_by_key(
-        &mut self,
-        order: &NewOrder,
-    ) -> Result<Option<Error>, Error> {
-        let rows = self.rows_of(slice::from_ref(order)).await?;
-        if let Some((buyer, _)) = rows.get(&order.id) {
-            return Ok((*buyer != order.buyer).then_some(Error::DuplicateId));
-        }
-        let existing = self.orders_of(slice::from_ref(&order.buyer)).await?;
-        Ok(Some(match existing.get(&order.buyer) {
-            Some((id, _)) => Error::AlreadyOrdered(Some(*id)),
-            // The row that was in the way is gone.
-            None => Error::Conflict,
-        }))
     }
 
     /// Takes one from the stock whether there is one or not: the mistake of the naive strategy.
