@@ -325,7 +325,7 @@
     const kind = (conformance) => conformance.kind || conformance;
     const tone = { holds: 'good', broken: 'bad', violation: 'bad' };
     const row = (one) => make('li', null, make('button', { type: 'button', class: 'choice', onclick: () => { follow(one.id, true); } },
-      make('span', { class: 'soft when' }, String(one.startedAt).slice(11, 19)),
+      make('span', { class: 'soft when' }, Words.time(Date.parse(one.startedAt))),
       make('span', { class: 'history-lanes' }, one.setting.lanes.map((lane, at) => make('span', null, make('code', null, lane), ' ',
         one.conformances[at] ? make('span', { class: `badge ${tone[kind(one.conformances[at])] || 'warn'}` }, t(`conformance.${kind(one.conformances[at])}`)) : null))),
       make('span', { class: 'soft row-note' }, `${one.setting.instances > 1 ? t('run.two', { count: one.setting.instances }) : t('run.one')} · ${one.setting.seed}`)));

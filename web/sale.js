@@ -179,7 +179,7 @@ const Sale = (() => {
     const { sale } = built;
     const [now, from, to] = [Page.now(), begin(sale), end(sale)];
     const over = now >= to;
-    setText(built.label, over ? t('sale.over', { date: sale.endTime.replace('T', ' ') }) : t(now < from ? 'sale.begins' : 'sale.ends'));
+    setText(built.label, over ? t('sale.over', { date: Words.time(to) }) : t(now < from ? 'sale.begins' : 'sale.ends'));
     setText(built.countdown, over ? '' : clock((now < from ? from : to) - now));
     setText(built.stock, Words.number(Math.max(0, sale.stock)));
     const { kind, label, press, order, say, bad } = buttonOf(sale);

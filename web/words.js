@@ -79,9 +79,15 @@ const Words = (() => {
     const button = event.target.closest('[data-language]');
     if (button) setLanguage(button.dataset.language);
   });
+  // A moment, in milliseconds since 1970, as date and time in the browser's time zone, which is named.
+  const time = (moment) => new Intl.DateTimeFormat(language === 'zh' ? 'zh-CN' : 'en-US', {
+    year: 'numeric', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit',
+    hourCycle: 'h23', timeZoneName: 'short',
+  }).format(moment);
+
   document.addEventListener('DOMContentLoaded', apply);
 
-  return { add, apply, build, has, join, number, t, language: () => language, onChange: (listener) => listeners.push(listener) };
+  return { add, apply, build, has, join, number, t, time, language: () => language, onChange: (listener) => listeners.push(listener) };
 })();
 
 Words.add({

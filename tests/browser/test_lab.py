@@ -9,10 +9,11 @@ import time
 import unittest
 import urllib.error
 import urllib.request
+from datetime import datetime
 
 from playwright.sync_api import expect
 
-from support import ADMIN_TOKEN, BASE, PHONE_SCREEN, BrowserTest, browser
+from support import ADMIN_TOKEN, AWAY, BASE, PHONE_SCREEN, BrowserTest, browser, shown_away, until
 
 # The link that ./dev up prints.
 LAB = f"/lab#token={ADMIN_TOKEN}"
@@ -81,10 +82,11 @@ class Lab(BrowserTest):
         page.get_by_role("button", name="中文").click()
         expect(story).to_contain_text("同一买家便有两把锁")
 
-        self.check_downloads(page)
+        started = self.check_downloads(page)
         link = page.url
         self.assertRegex(link, r"#run=\w+&lanes=process-lock,reentrant-lock&buyers=300&.*seed=\d+")
-        other = self.open(link)
+        other = self.open(link, timezone_id=AWAY)
+        expect(other.locator("#history .when", has_text=shown_away(started))).not_to_have_count(0)
         expect(other.locator(".story.two-orders")).to_be_visible()
         gone = self.open(re.sub("run=[^&]*", "run=gone", link).replace("buyers=300", "buyers=77"))
         expect(gone.locator("#said")).to_contain_text("no longer kept")
@@ -255,13 +257,16 @@ class Lab(BrowserTest):
         with page.expect_download() as raw:
             page.locator("#raw").click()
         with open(raw.value.path()) as file:
-            self.assertEqual([one["strategy"] for one in json.load(file)["lanes"]], ["process-lock", "reentrant-lock"])
+            run = json.load(file)
+        self.assertEqual([one["strategy"] for one in run["lanes"]], ["process-lock", "reentrant-lock"])
+        started = datetime.fromisoformat(run["startedAt"])
         with page.expect_download() as report:
             page.locator("#report").click()
         file = os.path.join(os.environ["BROWSER_OUT"], "report.html")
         report.value.save_as(file)
         # Opened from a file: any request would be recorded as an error.
-        alone = self.open(f"file://{file}")
+        alone = self.open(f"file://{file}", timezone_id=AWAY)
+        expect(alone.locator("#when")).to_contain_text(f"started {shown_away(started)}")
         expect(alone.locator(".story.two-orders")).to_contain_text("independent of the first")
         expect(alone.locator(".lane [data-conformance]")).to_have_count(2)
 
@@ -269,6 +274,7 @@ class Lab(BrowserTest):
         page = self.open_lab(viewport=PHONE_SCREEN, language="zh-CN")
         page.locator("select[name=lane-1]").select_option("group-commit")
         page.locator("#slow").check()
+        return started
         expect(page.locator("input[name=spreadSeconds]")).to_have_value("20")
         page.locator("#start").click()
         page.locator("#run-section[data-state=running]").wait_for(timeout=RUN_TIMEOUT_MS)

@@ -10,7 +10,7 @@ from time import sleep, time
 
 from playwright.sync_api import expect
 
-from support import PHONE_SCREEN, BrowserTest, Sale, api, phone, sign_in, until
+from support import AWAY, PHONE_SCREEN, ZONE, BrowserTest, Sale, api, local, phone, shown_away, sign_in, until
 
 
 class Shop(BrowserTest):
@@ -149,6 +149,22 @@ class Shop(BrowserTest):
         self.assert_fits(page)
         page.set_viewport_size({"width": 320, "height": 600})
         self.assert_fits(page)
+
+    def test_times_are_those_of_the_browsers_zone_which_is_named(self):
+        sale = Sale()
+        page = self.open(sale.path, timezone_id=AWAY)
+        token = self.sign_in(page)
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("You got it")
+        order = api("GET", "/voucher-order/of/me", token=token)["data"][0]
+        ordered = datetime.fromisoformat(order["createTime"]).replace(tzinfo=ZONE)
+        expect(page.locator("#orders .order")).to_contain_text(shown_away(ordered))
+
+        ended = datetime.fromisoformat(local(-5)).replace(tzinfo=ZONE)
+        sales = page.request.get(f"/voucher/list/{sale.shop}").json()
+        sales["data"][0]["endTime"] = ended.strftime("%Y-%m-%dT%H:%M:%S")
+        page.route("**/voucher/list/*", lambda route: route.fulfill(json=sales))
+        expect(page.locator(".ticket")).to_contain_text(f"Ended on {shown_away(ended)}")
 
     def test_a_link_to_what_is_not_on_sale_says_so(self):
         sale = Sale()
