@@ -176,6 +176,9 @@
     event.preventDefault();
     begin(setting, 'said');
   });
+  // The run's head wraps on a narrow screen: what stays below it has to know its height.
+  new ResizeObserver(([{ target }]) => document.documentElement.style.setProperty('--head', `${target.offsetHeight}px`))
+    .observe(document.querySelector('.run-head'));
   id('how').addEventListener('click', () => view.play());
   id('guesses').addEventListener('click', () => outcome.scrollIntoView({ block: 'start' }));
   id('stop').addEventListener('click', async () => {

@@ -150,6 +150,22 @@ class Shop(BrowserTest):
         page.set_viewport_size({"width": 320, "height": 600})
         self.assert_fits(page)
 
+    def test_the_order_to_pay_is_one_press_away_on_a_phone(self):
+        page = self.open(Sale().path, viewport=PHONE_SCREEN)
+        self.sign_in(page)
+        expect(page.locator("#buy")).to_have_text("Buy for ¥80")
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("You got it")
+        to_order = page.get_by_role("button", name="To my order")
+        expect(to_order).to_be_in_viewport(ratio=1)
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="Pay")).to_be_in_viewport(ratio=1)
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.locator("#orders .badge")).to_have_text("paid")
+        expect(to_order).to_be_hidden()
+
     def test_times_are_those_of_the_browsers_zone_which_is_named(self):
         sale = Sale()
         page = self.open(sale.path, timezone_id=AWAY)
