@@ -100,7 +100,7 @@
       // Folded up, as the missions ask for a guess first.
       make('details', { class: 'explained', open: expected[at] }, make('summary', null, t('form.expect')),
         make('p', null, make('span', { class: safe(chosen(at)) ? 'badge good' : 'badge warn' }, t(safe(chosen(at)) ? 'run.safe' : 'run.unsafe')), ' ',
-          make('span', { class: 'soft' }, t(setting.instances > 1 ? 'run.two' : 'run.one', { count: setting.instances }))),
+          make('span', { class: 'soft' }, t('run.nodes', { count: setting.instances }))),
         make('p', null, make('strong', null, t(safe(chosen(at)) ? 'form.safe' : 'form.risk')), ' ', t(`${setting.lanes[at]}.why`))));
     const expected = [...id('lanes').querySelectorAll('details')].map((one) => one.open);
     id('lanes').replaceChildren(lane(0), lane(1));
@@ -331,7 +331,7 @@
       make('span', { class: 'soft when' }, Words.time(Date.parse(one.startedAt))),
       make('span', { class: 'history-lanes' }, one.setting.lanes.map((lane, at) => make('span', null, make('code', null, lane), ' ',
         one.conformances[at] ? make('span', { class: `badge ${tone[kind(one.conformances[at])] || 'warn'}` }, t(`conformance.${kind(one.conformances[at])}`)) : null))),
-      make('span', { class: 'soft row-note' }, `${one.setting.instances > 1 ? t('run.two', { count: one.setting.instances }) : t('run.one')} · ${one.setting.seed}`)));
+      make('span', { class: 'soft row-note' }, `${t('run.nodes', { count: one.setting.instances })} · ${one.setting.seed}`)));
     const [newest, older] = [earlier.slice(0, 5), earlier.slice(5)];
     id('history').replaceChildren(...newest.map(row), ...(older.length ? [make('li', null, make('details', null, make('summary', null, t('history.more')), make('ul', { class: 'choices' }, older.map(row))))] : []));
   }

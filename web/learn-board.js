@@ -106,7 +106,7 @@ const Board = (() => {
     const nodes = new Set(setup.requests.map(([, node]) => node)).size;
     const facts = [
       ...buyers.map((of) => t('given.requests', { buyer: buyer(of), requests: sent(of) })),
-      t(setup.stock === 1 ? 'given.stock.1' : 'given.stock', { count: setup.stock }), t(nodes === 1 ? 'given.nodes.1' : 'given.nodes', { count: nodes }),
+      t('given.stock', { count: setup.stock }), t(nodes === 1 ? 'given.nodes.1' : 'given.nodes', { count: nodes }),
       t(setup.index ? 'given.index.yes' : 'given.index.no'), ...Object.keys(setup.events).map((event) => t(`given.event.${event}`)),
       ...(setup.fails ? [t('given.fails', { name: setup.fails })] : []),
     ];

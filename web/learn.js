@@ -194,7 +194,7 @@ const Learn = (() => {
     ]).sort((a, b) => a.at - b.at);
     const port = (node) => node.split(':').pop();
     return make('section', { class: 'record' }, make('h3', null, t('record.title')),
-      make('p', null, t(isIndexRefused(record) ? 'record.index' : `record.${record.kind}`, { count: record.requests.length, nodes: t(count === 1 ? 'record.nodes.1' : 'record.nodes', { count }) })),
+      make('p', null, t(isIndexRefused(record) ? 'record.index' : `record.${record.kind}`, { count: record.requests.length, nodes: t('run.nodes', { count }) })),
       make('div', { class: 'table-frame', tabindex: '0', role: 'group', 'aria-label': t('record.title') }, make('table', null,
         make('thead', null, make('tr', null, make('th', { scope: 'col' }, t('record.ms')), record.requests.map((request, at) => make('th', { scope: 'col' }, `${'ABC'[at]} · ${t('node', { node: port(request.node) })}`)))),
         make('tbody', null, steps.map((step) => make('tr', null, make('th', { scope: 'row' }, step.at.toFixed(2)), record.requests.map((_, at) => make('td', null, at === step.which ? step.text : ''))))))),

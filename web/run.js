@@ -11,7 +11,7 @@ function RunView(root, after = null) {
   const number = Words.number;
   const last = (list) => (list.length ? list[list.length - 1] : null);
   const over = () => ['done', 'stopped', 'failed'].includes(run.state);
-  const instances = (count) => t(count > 1 ? 'run.two' : 'run.one', { count });
+  const instances = (count) => t('run.nodes', { count });
   const widthOf = (element) => Math.max(280, Math.floor(element.clientWidth || 560));
 
   const settingText = ({ setting }) => t('run.setting', {
@@ -96,11 +96,14 @@ function RunView(root, after = null) {
     }));
   }
 
-  // How many attempts got which reply, the most frequent first.
+  // How many attempts got which reply, the most frequent first, and what "try again" means where some got it.
   const replies = (lane) => {
     const all = Object.entries((lane.result && lane.result.report.replies) || lane.replies || {}).sort((a, b) => b[1] - a[1]);
-    return all.length ? make('ul', { class: 'replies', 'aria-label': t('lane.replies') }, all.map(([kind, count]) =>
-      make('li', null, make('strong', null, number(count)), ' ', Words.has(`kind.${kind}`) ? t(`kind.${kind}`) : kind))) : null;
+    if (!all.length) return [];
+    const list = make('ul', { class: 'replies', 'aria-label': t('lane.replies') }, all.map(([kind, count]) =>
+      make('li', null, make('strong', null, number(count)), ' ', Words.has(`kind.${kind}`) ? t(`kind.${kind}`) : kind)));
+    const isTryAgain = ([kind]) => kind === 'UNAVAILABLE' || kind === 'OVERLOADED';
+    return [list, all.some(isTryAgain) && make('p', { class: 'soft small-print try-again' }, t('lane.tryAgain'))];
   };
 
   const indexRefused = (lane) => (lane.result && lane.result.indexRefused
@@ -118,7 +121,7 @@ function RunView(root, after = null) {
       make('p', { class: 'soft idea' }, t(`${lane.strategy}.idea`)), invariantList(lane), figure);
     // On a phone this is below the live parts of both lanes, so that these stay where they are.
     rest.replaceChildren(...[make('p', { class: 'mono lane-name', 'aria-hidden': 'true' }, lane.strategy),
-      tiles(lane), replies(lane), indexRefused(lane), verdict(lane)].filter(Boolean));
+      tiles(lane), ...replies(lane), indexRefused(lane), verdict(lane)].filter(Boolean));
     // Drawn last: their width is known only after the layout.
     const width = widthOf(figure);
     const people = People.figure(lane, run.setting.buyers, width), shared = batches(lane, width);
@@ -186,6 +189,11 @@ function RunView(root, after = null) {
     }));
   }
 
+  // Whether a story's fault can matter to it: all but a node's end are faults of Redis, where the requests must have had a lock,
+  // or been admitted.
+  const isConcerned = ({ fault, requests }) => fault === 'kill-instance'
+    || (fault && requests.some(({ steps }) => steps.some(({ step, place }) => place === 'redis' || (step === 'admitted' && fault !== 'cut-lease'))));
+
   function showStories() {
     const all = run.lanes.flatMap((lane) => (lane.stories || []).map((story) => ({ lane, story })));
     const key = JSON.stringify([run.id, Words.language(), all.length, widthOf(stories)]);
@@ -200,7 +208,7 @@ function RunView(root, after = null) {
       const card = make('details', { class: `card story ${story.kind}`, 'data-kind': story.kind, open: at === 0, ontoggle: () => { if (card.open) stepper.ready(); } },
         make('summary', null, make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length }))),
         make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) }), ' ',
-          story.fault ? make('strong', { class: 'story-fault' }, t('story.fault', { fault: t(`event.short.${story.fault}`) })) : null),
+          isConcerned(story) ? make('strong', { class: 'story-fault' }, t('story.fault', { fault: t(`event.short.${story.fault}`) })) : null),
         stepper.element);
       stories.append(card);
       stepper.ready();
