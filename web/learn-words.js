@@ -11,6 +11,8 @@ Words.add({
   'learn.levels': ['Levels', '关卡'],
   'level.number': ['Level {number} of {count}', '第 {number} 关，共 {count} 关'],
   'level.unknown': ['There is no such level. This is the first one.', '没有这一关，这里是第一关。'],
+  'level.cut': ['Only the first steps of this link are possible here; these are shown.', '这个链接里只有前几步走得通，这里演示的就是这几步。'],
+  'level.impossible': ['The steps of this link are not possible here. Play the level yourself.', '这个链接里的步骤走不通，这一关请自己来玩。'],
   'level.open': ['not played', '未玩'], 'level.won': ['won', '已通过'], 'level.lost': ['lost', '未通过'],
   'level.next': ['Next level', '下一关'], 'level.again': ['Play again', '再玩一次'],
 
