@@ -79,16 +79,16 @@ const Words = (() => {
     return value.toLocaleString('en-US', digits);
   };
 
-  document.addEventListener('click', (event) => {
-    const button = event.target.closest('[data-language]');
-    if (button) setLanguage(button.dataset.language);
-  });
   // A moment, in milliseconds since 1970, as date and time in the browser's time zone, which is named.
   const time = (moment) => new Intl.DateTimeFormat(language === 'zh' ? 'zh-CN' : 'en-US', {
     year: 'numeric', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit',
     hourCycle: 'h23', timeZoneName: 'short',
   }).format(moment);
 
+  document.addEventListener('click', (event) => {
+    const button = event.target.closest('[data-language]');
+    if (button) setLanguage(button.dataset.language);
+  });
   document.addEventListener('DOMContentLoaded', apply);
 
   return { add, apply, build, has, join, number, t, time, language: () => language, onChange: (listener) => listeners.push(listener) };
@@ -98,6 +98,7 @@ Words.add({
   'nav.shop': ['Shop', '商店'],
   'nav.learn': ['Learn', '学习'],
   'nav.lab': ['Lab', '实验室'],
+  'nav.api': ['API', '接口'],
   'nav.label': ['Pages', '页面'],
   'nav.language': ['Language', '语言'],
   'nav.skip': ['To the content', '跳到正文'],

@@ -182,6 +182,13 @@ class Shop(BrowserTest):
         page.route("**/voucher/list/*", lambda route: route.fulfill(json=sales))
         expect(page.locator(".ticket")).to_contain_text(f"Ended on {shown_away(ended)}")
 
+    def test_the_api_is_described_where_a_link_leads(self):
+        page = self.open("/")
+        page.get_by_role("link", name="API").click()
+        expect(page.locator("#order_buy")).to_be_visible()
+        page.get_by_role("link", name="Learn").click()
+        expect(page.locator("#level-title")).to_be_visible()
+
     def test_a_link_to_what_is_not_on_sale_says_so(self):
         sale = Sale()
         Sale(at=(10, sale.shop))
