@@ -13,7 +13,7 @@ demo() {
   (export_settings && exec "$LOADTEST" ladder) |
     tee -i "$DATA/log/demo.log" || status=$?
   how_to_buy
-  say "the shop: $HTTP/     the lab, which shows why: $(lab_link)     the API: http://127.0.0.1:$SECKILL_PORT_1/docs/"
+  say "the shop: $HTTP/     the lab, which shows why: $(lab_link)     the API: $HTTP/docs/"
   if ((status)); then
     say "the ladder FAILED (status $status): see above"
     [[ -z $write ]] || say "nothing was written"

@@ -3,7 +3,6 @@
 
 (() => {
   Words.add({
-    'nav.api': ['API', '接口'],
     'api.title': ['Flash sale: the API', '秒杀：接口文档'],
     'api.heading': ['The API', '接口文档'],
     'api.source': ['As a document:', '机器可读的文档：'],

@@ -100,7 +100,7 @@
       // Folded up, as the missions ask for a guess first.
       make('details', { class: 'explained', open: expected[at] }, make('summary', null, t('form.expect')),
         make('p', null, make('span', { class: safe(chosen(at)) ? 'badge good' : 'badge warn' }, t(safe(chosen(at)) ? 'run.safe' : 'run.unsafe')), ' ',
-          make('span', { class: 'soft' }, t(setting.instances > 1 ? 'run.two' : 'run.one', { count: setting.instances }))),
+          make('span', { class: 'soft' }, t('run.nodes', { count: setting.instances }))),
         make('p', null, make('strong', null, t(safe(chosen(at)) ? 'form.safe' : 'form.risk')), ' ', t(`${setting.lanes[at]}.why`))));
     const expected = [...id('lanes').querySelectorAll('details')].map((one) => one.open);
     id('lanes').replaceChildren(lane(0), lane(1));
@@ -176,6 +176,9 @@
     event.preventDefault();
     begin(setting, 'said');
   });
+  // The run's head wraps on a narrow screen: what stays below it has to know its height.
+  new ResizeObserver(([{ target }]) => document.documentElement.style.setProperty('--head', `${target.offsetHeight}px`))
+    .observe(document.querySelector('.run-head'));
   id('how').addEventListener('click', () => view.play());
   id('guesses').addEventListener('click', () => outcome.scrollIntoView({ block: 'start' }));
   id('stop').addEventListener('click', async () => {
@@ -325,10 +328,10 @@
     const kind = (conformance) => conformance.kind || conformance;
     const tone = { holds: 'good', broken: 'bad', violation: 'bad' };
     const row = (one) => make('li', null, make('button', { type: 'button', class: 'choice', onclick: () => { follow(one.id, true); } },
-      make('span', { class: 'soft when' }, String(one.startedAt).slice(11, 19)),
+      make('span', { class: 'soft when' }, Words.time(Date.parse(one.startedAt))),
       make('span', { class: 'history-lanes' }, one.setting.lanes.map((lane, at) => make('span', null, make('code', null, lane), ' ',
         one.conformances[at] ? make('span', { class: `badge ${tone[kind(one.conformances[at])] || 'warn'}` }, t(`conformance.${kind(one.conformances[at])}`)) : null))),
-      make('span', { class: 'soft row-note' }, `${one.setting.instances > 1 ? t('run.two', { count: one.setting.instances }) : t('run.one')} · ${one.setting.seed}`)));
+      make('span', { class: 'soft row-note' }, `${t('run.nodes', { count: one.setting.instances })} · ${one.setting.seed}`)));
     const [newest, older] = [earlier.slice(0, 5), earlier.slice(5)];
     id('history').replaceChildren(...newest.map(row), ...(older.length ? [make('li', null, make('details', null, make('summary', null, t('history.more')), make('ul', { class: 'choices' }, older.map(row))))] : []));
   }

@@ -45,14 +45,14 @@ const Board = (() => {
 
   function events(game, s, play) {
     const possible = game.moves(s).filter((move) => move.includes(':'));
-    if (!Object.keys(game.setup.events).length) return null;
+    if (!possible.length) return null;
     return make('div', { class: 'row happenings', role: 'group', 'aria-label': t('board.events') },
       make('span', { class: 'soft' }, t('board.events')),
-      possible.length ? possible.map((move) => {
+      possible.map((move) => {
         const [event, name] = move.split(':');
         const who = game.cast.findIndex((actor) => actor.name === name);
         return make('button', { type: 'button', class: 'quiet small', 'data-move': move, 'data-key': `move-${event}`, disabled: !play, onclick: () => play(move) }, t(`event.${event}`, { name: short(game, who) }));
-      }) : make('span', { class: 'soft' }, t('table.none')));
+      }));
   }
 
   const entry = (name, ...values) => [make('dt', null, name), values.flat().map((value) => make('dd', value && value.class ? { class: value.class } : null, value && value.text !== undefined ? value.text : value))];
@@ -106,7 +106,7 @@ const Board = (() => {
     const nodes = new Set(setup.requests.map(([, node]) => node)).size;
     const facts = [
       ...buyers.map((of) => t('given.requests', { buyer: buyer(of), requests: sent(of) })),
-      t(setup.stock === 1 ? 'given.stock.1' : 'given.stock', { count: setup.stock }), t(nodes === 1 ? 'given.nodes.1' : 'given.nodes', { count: nodes }),
+      t('given.stock', { count: setup.stock }), t(nodes === 1 ? 'given.nodes.1' : 'given.nodes', { count: nodes }),
       t(setup.index ? 'given.index.yes' : 'given.index.no'), ...Object.keys(setup.events).map((event) => t(`given.event.${event}`)),
       ...(setup.fails ? [t('given.fails', { name: setup.fails })] : []),
     ];

@@ -11,12 +11,14 @@ Words.add({
   'learn.levels': ['Levels', '关卡'],
   'level.number': ['Level {number} of {count}', '第 {number} 关，共 {count} 关'],
   'level.unknown': ['There is no such level. This is the first one.', '没有这一关，这里是第一关。'],
+  'level.cut': ['Only the first steps of this link are possible here; these are shown.', '这个链接里只有前几步走得通，这里演示的就是这几步。'],
+  'level.impossible': ['The steps of this link are not possible here. Play the level yourself.', '这个链接里的步骤走不通，这一关请自己来玩。'],
   'level.open': ['not played', '未玩'], 'level.won': ['won', '已通过'], 'level.lost': ['lost', '未通过'],
   'level.next': ['Next level', '下一关'], 'level.again': ['Play again', '再玩一次'],
 
   // What is given.
   'given.requests': ['{buyer} sends {requests}', '{buyer} 发出 {requests}'],
-  'given.stock.1': ['1 voucher on sale', '共 1 份优惠券'], 'given.stock': ['{count} vouchers on sale', '共 {count} 份优惠券'],
+  'given.stock': ['{count|voucher|vouchers} on sale', '共 {count} 份优惠券'],
   'given.nodes.1': ['one node', '单节点'], 'given.nodes': ['{count} nodes, one database', '{count} 个节点，一个数据库'],
   'given.index.yes': ['the database has a unique index on buyer and sale', '数据库在“买家 + 秒杀”上有唯一索引'],
   'given.index.no': ['no unique index: the strategy is on its own', '没有唯一索引：只能靠策略自己'],
@@ -111,7 +113,7 @@ Words.add({
   'end.none': ['All {interleavings} interleavings were tried ({states} different states). None breaks it.', '全部 {interleavings} 种交错顺序都试过了（{states} 个不同状态），没有一种能攻破它。'],
   'end.some': ['Of {interleavings} interleavings, {broken} break it; the shortest needs {moves} steps.', '{interleavings} 种交错顺序中有 {broken} 种会攻破它；最短的只需 {moves} 步。'],
   'end.show': ['Show me the shortest', '演示最短的一种'], 'end.link': ['Link to your schedule', '这个顺序的链接'],
-  'end.all': ['{won} of {count} levels won; {right} predictions were right.', '共 {count} 关，通过 {won} 关；预测对了 {right} 次。'],
+  'end.all': ['{won} of {count} levels won, {right|right prediction|right predictions}.', '共 {count} 关，通过 {won} 关；预测对了 {right} 次。'],
 
   // The recording.
   'record.title': ['The same on real servers', '真实服务器上的同一件事'],
@@ -119,7 +121,6 @@ Words.add({
   'record.oversold': ['Recorded by the lab in a run on {nodes}: {count} buyers read the same last vouchers, and all bought.', '实验室在 {nodes} 上一次运行的记录：{count} 位买家读到同样的最后几份库存，全都买到了。'],
   'record.index': ['Recorded by the lab in a run on {nodes}, while locks expired early: requests of one buyer held the lock at the same time, and the database’s unique index refused the second order.', '实验室在 {nodes} 上一次运行的记录，其间锁被提前过期：同一买家的请求同时持有锁，第二个订单由数据库的唯一索引拒绝。'],
   'record.held': ['Recorded by the lab in a run on {nodes}: {count} requests of one buyer, and one order.', '实验室在 {nodes} 上一次运行的记录：同一买家的 {count} 个请求，只有一个订单。'],
-  'record.nodes.1': ['one node', '单个节点'], 'record.nodes': ['{count} nodes', '{count} 个节点'],
   'record.ms': ['ms', '毫秒'], 'record.play': ['Replay it on the board', '在棋盘上回放'],
   'record.reply': ['reply: {reply}', '返回：{reply}'],
   'record.lab': ['Run it yourself in the lab', '在实验室里亲自运行'],

@@ -7,8 +7,8 @@ const Learn = (() => {
   const done = remembered(); // level → {won, right}
   // `guess`: the prediction; `moves`: those made; `end`: how the level ended, or null; `shown`: moves that are shown one at
   // a time instead of made by the visitor, or null; `complete`: whether one schedule was played to its end; `wrong`: the
-  // address names no level.
-  let number = 0, game, state, moves, guess, end, proof, shown, proving, complete, wrong = false;
+  // text's key for an address that names no level or an impossible schedule, or null.
+  let number = 0, game, state, moves, guess, end, proof, shown, proving, complete, wrong;
 
   // A page opened as a file may have no storage.
   function remembered() {
@@ -28,19 +28,31 @@ const Learn = (() => {
 
   function open(which) {
     number = which;
-    guess = end = proof = null;
-    proving = complete = wrong = false;
+    guess = end = proof = wrong = null;
+    proving = complete = false;
     deal(level());
   }
 
-  // What the address names: #LEVEL, or #LEVEL:MOVES, a schedule to be shown, such as #naive:ABAAABBB.
+  // What the address names: #LEVEL, or #LEVEL:MOVES, a schedule to be shown, such as #naive:ABAAABBB. Of one that is not
+  // possible as a whole, the steps before the first impossible one are shown.
   function openAddress() {
-    const [, id, schedule] = /^#?([^:]*):?(.*)$/.exec(location.hash);
+    const [, id, schedule] = /^#?([^:]*):?(.*)$/s.exec(address());
     const which = Levels.findIndex((one) => one.id === id);
     open(Math.max(0, which));
-    wrong = which < 0 && id !== '';
-    if (schedule) deal(level(), playable(schedule.match(/[A-F]|N\d|[a-z]+:([A-F]|N\d)/g) || []));
+    if (which < 0 && (id || schedule)) wrong = 'level.unknown';
+    else if (schedule) {
+      const wanted = schedule.match(/[A-F]|N\d|[a-z]+:([A-F]|N\d)|[^]/g);
+      const possible = playable(wanted);
+      if (possible.length < wanted.length) wrong = possible.length ? 'level.cut' : 'level.impossible';
+      deal(level(), possible.length ? possible : null);
+    }
     draw();
+    showChip();
+  }
+
+  // Programs that pass a link on may have escaped its colons.
+  function address() {
+    try { return decodeURIComponent(location.hash); } catch { return location.hash; }
   }
 
   // The moves up to the first that is not possible.
@@ -194,7 +206,7 @@ const Learn = (() => {
     ]).sort((a, b) => a.at - b.at);
     const port = (node) => node.split(':').pop();
     return make('section', { class: 'record' }, make('h3', null, t('record.title')),
-      make('p', null, t(isIndexRefused(record) ? 'record.index' : `record.${record.kind}`, { count: record.requests.length, nodes: t(count === 1 ? 'record.nodes.1' : 'record.nodes', { count }) })),
+      make('p', null, t(isIndexRefused(record) ? 'record.index' : `record.${record.kind}`, { count: record.requests.length, nodes: t('run.nodes', { count }) })),
       make('div', { class: 'table-frame', tabindex: '0', role: 'group', 'aria-label': t('record.title') }, make('table', null,
         make('thead', null, make('tr', null, make('th', { scope: 'col' }, t('record.ms')), record.requests.map((request, at) => make('th', { scope: 'col' }, `${'ABC'[at]} · ${t('node', { node: port(request.node) })}`)))),
         make('tbody', null, steps.map((step) => make('tr', null, make('th', { scope: 'row' }, step.at.toFixed(2)), record.requests.map((_, at) => make('td', null, at === step.which ? step.text : ''))))))),
@@ -217,8 +229,10 @@ const Learn = (() => {
     open(which);
     draw();
     byId('level').focus();
-    document.querySelector('[data-level][aria-current]').scrollIntoView({ block: 'nearest', inline: 'center' });
+    showChip();
   }
+
+  const showChip = () => document.querySelector('[data-level][aria-current]').scrollIntoView({ block: 'nearest', inline: 'center' });
 
   // Draws everything. The keyboard's focus stays on the element of the same `data-key`; where a move ended the level, it
   // goes to the result; where a step led to waiting, to the next one that is possible.
@@ -228,7 +242,7 @@ const Learn = (() => {
     const { strategy, id } = level();
     levels();
     byId('level').replaceChildren(...[
-      wrong && make('p', { class: 'said bad', role: 'status' }, t('level.unknown')),
+      wrong && make('p', { class: 'said bad', role: 'status' }, t(wrong)),
       make('p', { class: 'soft' }, t('level.number', { number: number + 1, count: Levels.length })),
       make('h2', { id: 'level-title' }, make('code', null, strategy)),
       make('p', { class: 'idea' }, Words.join(Ladder[strategy].idea[language()], Words.has(`note.${id}`) && t(`note.${id}`))),

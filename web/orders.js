@@ -182,7 +182,7 @@ const Orders = (() => {
       make('div', null,
         make('strong', null, titles.get(order.voucherId) || t('orders.voucher', { id: order.voucherId })),
         make('span', { class: 'order-id' }, order.orderId),
-        make('span', { class: 'soft' }, (order.createTime || '').replace('T', ' '))),
+        make('span', { class: 'soft' }, order.createTime && Words.time(Page.instant(order.createTime)))),
       make('div', { class: 'order-end' },
         make('span', { class: `badge status-${order.status}` }, t(`status.${order.status}`)),
         order.status === UNPAID ? buttons(order) : null),

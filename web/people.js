@@ -4,9 +4,9 @@
 const People = (() => {
   Words.add({
     'people.name': ['One dot for each buyer of {strategy}', '{strategy} 的每位买家一个点'],
-    'people.now': ['{people} of {buyers} people have {orders} vouchers so far', '目前 {buyers} 人中有 {people} 人得到 {orders} 份'],
-    'people.end': ['{orders} vouchers went to {people} people; {rest} got none', '{orders} 份给了 {people} 人；{rest} 人没有得到'],
-    'people.repeated': ['{repeated} people got two or more', '{repeated} 人得到两份或更多'],
+    'people.now': ['So far {orders|voucher|vouchers} for {people} of {buyers|buyer|buyers}', '目前 {buyers} 人中有 {people} 人得到 {orders} 份'],
+    'people.end': ['{orders|voucher|vouchers} went to {people|person|people}; {rest} got none', '{orders} 份给了 {people} 人；{rest} 人没有得到'],
+    'people.repeated': ['{repeated|person|people} got two or more', '{repeated} 人得到两份或更多'],
   });
   const t = Words.t;
 

@@ -2,6 +2,54 @@
 // The view of a run: its lanes while it is under way, the verdict, and the explanation of a few recorded requests.
 // Used by the lab's page, and by the report of a finished run.
 
+Words.add({
+  'state.preparing': ['preparing', '准备中'], 'state.running': ['running', '进行中'], 'state.judging': ['checking', '核对中'],
+  'state.done': ['finished', '已完成'], 'state.stopped': ['stopped', '已停止'], 'state.failed': ['failed', '失败'],
+  'run.setting': ['{buyers|buyer|buyers} × {tries|try|tries} · {stock|voucher|vouchers} · {instances} · {spread} · seed {seed}', '{buyers} 位买家 × 每人 {tries} 次 · {stock} 份 · {instances} · {spread} · 种子 {seed}'],
+  'run.inTurn': ['one after the other', '先后进行'],
+  'run.spread': ['over {seconds} s', '{seconds} 秒内到达'], 'run.burst': ['all at once', '同时到达'],
+  'run.safe': ['should hold', '保证正确'], 'run.unsafe': ['broken on purpose', '反面教材'],
+  'lane.orders': ['orders', '订单'], 'lane.stock': ['stock left', '剩余库存'], 'lane.issued': ['{count} on sale', '共售 {count} 份'],
+  'lane.duplicates': ['duplicates', '重复订单'],
+  'lane.plot': ['{strategy}: orders and stock left over time', '{strategy}：订单与剩余库存随时间的变化'],
+  'lane.first.duplicates': ['first duplicate', '首个重复订单'], 'lane.first.oversold': ['first oversold', '首次超卖'],
+  'lane.seconds': ['seconds', '秒'],
+  'lane.requestsPerS': ['requests/s', '请求/秒'], 'lane.ordersPerS': ['orders/s', '订单/秒'],
+  'lane.p50': ['p50 ms', 'p50 毫秒'], 'lane.p99': ['p99 ms', 'p99 毫秒'],
+  'lane.replies': ['Replies by kind', '各类响应'],
+  'lane.tryAgain': ['“Try again”: the purchase took too long, for example waiting for the sale’s row, or too many were under way. It ordered nothing, and these buyers do not come back.', '“请重试”：抢购等待过久（例如在排队等这场秒杀的行），或同时抢购的人太多。没有下单，这里的买家也不再重试。'],
+  'lane.index': ['The locks let {count|second order|second orders} through; the database’s unique index did not.', '锁放过了 {count} 个重复订单，由数据库的唯一索引拒绝。'],
+  'kind.ORDERED': ['ordered', '抢购成功'], 'kind.PENDING': ['pending', '处理中'], 'kind.WITHDRAWN': ['refused later', '随后被拒'], 'kind.SOLD_OUT': ['sold out', '已售罄'],
+  'kind.ALREADY_ORDERED': ['has one already', '已有一份'], 'kind.LOCK_BUSY': ['lock busy', '锁被占用'], 'kind.STOCK_CHANGED': ['stock changed', '库存已变动'],
+  'kind.UNAVAILABLE': ['try again: unavailable', '请重试：暂不可用'], 'kind.OVERLOADED': ['try again: overloaded', '请重试：人数过多'], 'kind.OUTCOME_UNKNOWN': ['outcome unknown', '结果未知'],
+  'kind.UNAUTHORIZED': ['session lost', '登录已失效'], 'kind.TIME_OUT': ['no reply in time', '响应超时'], 'kind.CONNECTION_LOST': ['connection lost', '连接中断'], 'kind.NOT_SENT': ['could not connect', '无法连接'],
+  'lane.batches': ['Orders that shared a commit', '共享一次提交的订单数'], 'lane.commits': ['commits', '提交次数'],
+  'invariant.title': ['Invariants of {strategy}', '{strategy} 的不变量'],
+  'invariant.oversold': ['oversold', '超卖'], 'invariant.duplicates': ['duplicates', '重复下单'],
+  'invariant.lost': ['lost', '丢失'], 'invariant.phantom': ['phantom', '误报失败'],
+  'invariant.oversold.means': ['more orders than vouchers', '订单比优惠券多'], 'invariant.duplicates.means': ['orders beyond a buyer’s first', '同一买家第一单之外的订单'],
+  'invariant.lost.means': ['the reply confirmed an order that does not exist', '响应说下单成功，却没有这个订单'], 'invariant.phantom.means': ['an order exists, but the reply said it failed', '有订单，响应却说失败'],
+  'invariant.later': ['checked at the end', '结束时核对'], 'invariant.holds': ['holds', '成立'], 'invariant.broken': ['broken', '被打破'],
+  'verdict.holds': ['Holds. {orders|order|orders} for {stock|voucher|vouchers}, no buyer has two, and every reply agrees with the database.', '全部成立。{stock} 份优惠券共 {orders} 个订单，没有人下两单，每个响应都与数据库一致。'],
+  'verdict.broken': ['Broken, as expected: {what}. The strategy cannot prevent it on {instances}.', '如预期出错：{what}。在 {instances} 上，该策略无法防止。'],
+  'verdict.did-not-show': ['Nothing broke this time, but it can: {what} did not occur. More simultaneous tries make it more likely.', '这次没有出错，但可能出错：未出现{what}。增加同时尝试的次数会更容易出现。'],
+  'verdict.not-seen': ['Nothing broke this time, though nothing prevents it: {what} did not occur.', '这次没有出错，但没有机制能防止：未出现{what}。'],
+  'verdict.violation': ['A guarantee was broken: {what}. That must not happen; please report it with the raw data of this run.', '保证被打破：{what}。这不应发生，请附上本次运行的原始数据反馈。'],
+  'verdict.duplicates': ['{count|duplicate order|duplicate orders}', '{count} 个重复订单'],
+  'verdict.oversold': ['{count|order|orders} more than there were vouchers', '超卖 {count} 份'],
+  'compare.title': ['Latency by percentile', '延迟分位数'],
+  'compare.note': ['At 99, one request in a hundred takes that long or longer.', '99 表示百分之一的请求要等这么久或更久。'],
+  'compare.percentile': ['percentile', '分位'],
+  'event.title': ['Faults injected', '注入的故障'],
+  'event.pause-redis': ['Redis was paused for {seconds} s', 'Redis 暂停 {seconds} 秒'], 'event.empty-redis': ['Redis was emptied', 'Redis 被清空'],
+  'event.kill-instance': ['node {node} was killed', '节点 {node} 被强制终止'],
+  'event.kill-instance.back': ['node {node} was killed, and back after {seconds} s', '节点 {node} 被强制终止，{seconds} 秒后恢复'],
+  'event.cut-lease': ['locks expired early for {seconds} s ({cut|lock|locks})', '{seconds} 秒内让锁提前过期（{cut} 把）'],
+  'event.short.pause-redis': ['Redis paused', 'Redis 暂停'], 'event.short.empty-redis': ['Redis emptied', 'Redis 清空'],
+  'event.short.kill-instance': ['node killed', '节点被终止'], 'event.short.cut-lease': ['locks expire early', '锁提前过期'],
+  'event.at': ['at {at} s', '第 {at} 秒'],
+});
+
 // Draws run documents into `root`, with the element `after` below the lanes. draw(document) may be called again whenever
 // the run has changed.
 function RunView(root, after = null) {
@@ -11,7 +59,7 @@ function RunView(root, after = null) {
   const number = Words.number;
   const last = (list) => (list.length ? list[list.length - 1] : null);
   const over = () => ['done', 'stopped', 'failed'].includes(run.state);
-  const instances = (count) => t(count > 1 ? 'run.two' : 'run.one', { count });
+  const instances = (count) => t('run.nodes', { count });
   const widthOf = (element) => Math.max(280, Math.floor(element.clientWidth || 560));
 
   const settingText = ({ setting }) => t('run.setting', {
@@ -96,11 +144,14 @@ function RunView(root, after = null) {
     }));
   }
 
-  // How many attempts got which reply, the most frequent first.
+  // How many attempts got which reply, the most frequent first, and what "try again" means where some got it.
   const replies = (lane) => {
     const all = Object.entries((lane.result && lane.result.report.replies) || lane.replies || {}).sort((a, b) => b[1] - a[1]);
-    return all.length ? make('ul', { class: 'replies', 'aria-label': t('lane.replies') }, all.map(([kind, count]) =>
-      make('li', null, make('strong', null, number(count)), ' ', Words.has(`kind.${kind}`) ? t(`kind.${kind}`) : kind))) : null;
+    if (!all.length) return [];
+    const list = make('ul', { class: 'replies', 'aria-label': t('lane.replies') }, all.map(([kind, count]) =>
+      make('li', null, make('strong', null, number(count)), ' ', Words.has(`kind.${kind}`) ? t(`kind.${kind}`) : kind)));
+    const isTryAgain = ([kind]) => kind === 'UNAVAILABLE' || kind === 'OVERLOADED';
+    return [list, all.some(isTryAgain) && make('p', { class: 'soft small-print try-again' }, t('lane.tryAgain'))];
   };
 
   const indexRefused = (lane) => (lane.result && lane.result.indexRefused
@@ -118,7 +169,7 @@ function RunView(root, after = null) {
       make('p', { class: 'soft idea' }, t(`${lane.strategy}.idea`)), invariantList(lane), figure);
     // On a phone this is below the live parts of both lanes, so that these stay where they are.
     rest.replaceChildren(...[make('p', { class: 'mono lane-name', 'aria-hidden': 'true' }, lane.strategy),
-      tiles(lane), replies(lane), indexRefused(lane), verdict(lane)].filter(Boolean));
+      tiles(lane), ...replies(lane), indexRefused(lane), verdict(lane)].filter(Boolean));
     // Drawn last: their width is known only after the layout.
     const width = widthOf(figure);
     const people = People.figure(lane, run.setting.buyers, width), shared = batches(lane, width);
@@ -186,6 +237,11 @@ function RunView(root, after = null) {
     }));
   }
 
+  // Whether a story's fault can matter to it: all but a node's end are faults of Redis, where the requests must have had a lock,
+  // or been admitted.
+  const isConcerned = ({ fault, requests }) => fault === 'kill-instance'
+    || (fault && requests.some(({ steps }) => steps.some(({ step, place }) => place === 'redis' || (step === 'admitted' && fault !== 'cut-lease'))));
+
   function showStories() {
     const all = run.lanes.flatMap((lane) => (lane.stories || []).map((story) => ({ lane, story })));
     const key = JSON.stringify([run.id, Words.language(), all.length, widthOf(stories)]);
@@ -200,7 +256,7 @@ function RunView(root, after = null) {
       const card = make('details', { class: `card story ${story.kind}`, 'data-kind': story.kind, open: at === 0, ontoggle: () => { if (card.open) stepper.ready(); } },
         make('summary', null, make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length }))),
         make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) }), ' ',
-          story.fault ? make('strong', { class: 'story-fault' }, t('story.fault', { fault: t(`event.short.${story.fault}`) })) : null),
+          isConcerned(story) ? make('strong', { class: 'story-fault' }, t('story.fault', { fault: t(`event.short.${story.fault}`) })) : null),
         stepper.element);
       stories.append(card);
       stepper.ready();

@@ -29,6 +29,7 @@ const Sale = (() => {
     'buy.uncheckedSay': ['Your orders could not be loaded, so it is not known whether you have this one. If you do, you will not get a second.', '订单加载失败，无法确认你是否已抢到。若已抢到，不会重复下单。'],
     'buy.bought': ['You got it', '抢购成功'],
     'buy.boughtSay': ['The order is in the database. Pay for it under “My orders”.', '订单已写入数据库，请在“我的订单”里支付。'],
+    'buy.toOrder': ['To my order', '去我的订单'],
     'buy.owned': ['You have one', '你已抢到'],
     'buy.soldOut': ['Sold out', '已售罄'],
     'buy.again': ['Try again', '再试一次'],
@@ -155,6 +156,9 @@ const Sale = (() => {
     const button = make('button', { type: 'button', class: 'buy', id: 'buy', 'data-key': 'buy', onclick: () => built.press && built.press() });
     const order = make('p', { class: 'order-id' });
     const say = make('p', { class: 'said' });
+    // On a small screen the orders are out of view.
+    const toOrder = make('button', { type: 'button', class: 'quiet small to-order', hidden: true,
+      onclick: () => focusAt(document.querySelector(`.order[data-key="${Orders.ofVoucher(sale.id)?.orderId}"]`)) }, t('buy.toOrder'));
     const stale = make('p', { class: 'said bad' });
     const ticket = make('article', { class: 'ticket' },
       make('div', { class: 'ticket-price' },
@@ -168,9 +172,15 @@ const Sale = (() => {
           make('div', null, make('dt', null, label), make('dd', null, countdown)),
           make('div', null, make('dt', { class: 'soft' }, t('sale.left')), make('dd', null, stock))),
         button,
-        make('div', { 'aria-live': 'polite', id: 'outcome' }, order, say), stale,
+        make('div', { 'aria-live': 'polite', id: 'outcome' }, order, say), toOrder, stale,
         sale.rules ? make('details', null, make('summary', null, t('sale.rules')), make('p', { class: 'soft' }, sale.rules)) : null));
-    return { key, ticket, label, countdown, stock, button, order, say, stale, press: null };
+    return { key, ticket, label, countdown, stock, button, order, say, toOrder, stale, press: null };
+  }
+
+  function focusAt(element) {
+    if (!element) return;
+    element.focus({ preventScroll: true });
+    element.scrollIntoView({ block: 'center' });
   }
 
   const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
@@ -179,7 +189,7 @@ const Sale = (() => {
     const { sale } = built;
     const [now, from, to] = [Page.now(), begin(sale), end(sale)];
     const over = now >= to;
-    setText(built.label, over ? t('sale.over', { date: sale.endTime.replace('T', ' ') }) : t(now < from ? 'sale.begins' : 'sale.ends'));
+    setText(built.label, over ? t('sale.over', { date: Words.time(to) }) : t(now < from ? 'sale.begins' : 'sale.ends'));
     setText(built.countdown, over ? '' : clock((now < from ? from : to) - now));
     setText(built.stock, Words.number(Math.max(0, sale.stock)));
     const { kind, label, press, order, say, bad } = buttonOf(sale);
@@ -191,6 +201,7 @@ const Sale = (() => {
     setText(built.order, order ? t('buy.order', { id: order }) : '');
     setText(built.say, say || '');
     built.say.className = bad ? 'said bad' : 'said';
+    built.toOrder.hidden = Orders.byId(order)?.status !== Orders.UNPAID;
     setText(built.stale, vouchers.failed ? t('sale.stale') : '');
   }
 
@@ -233,12 +244,7 @@ const Sale = (() => {
   return {
     poll, preferred, refresh, select, show,
     // Where a buyer goes on after signing in.
-    focusButton() {
-      const button = id('buy');
-      if (!button) return;
-      button.focus({ preventScroll: true });
-      button.scrollIntoView({ block: 'center' });
-    },
+    focusButton: () => focusAt(id('buy')),
     has: (voucher) => !vouchers.data || vouchers.data.some((one) => one.id === voucher && isSale(one)),
     // `listener` is told the id of a voucher that the visitor chose.
     onChoice: (listener) => { choose = listener; },

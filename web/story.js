@@ -143,9 +143,7 @@ const Story = (() => {
         if (outcome === 'failed') {
           return { key: one.request.reply === 'SOLD_OUT' ? `${key}.sold-out` : `${key}.failed`, strong: true };
         }
-        if (one.orders === 1) return { key: `${key}.alone`, strong: false };
-        if (one.orders === 2) return { key: `${key}.pair`, strong: false };
-        return { key, strong: false };
+        return { key: one.orders === 1 ? `${key}.alone` : key, strong: false };
       case 'admitted':
         if (outcome === 'failed') return { key: `${key}.failed`, strong: true };
         return { key, strong: false };

@@ -36,11 +36,15 @@ const Words = (() => {
   const add = (more) => Object.assign(texts, more);
   const has = (key) => key in texts;
 
-  // t('key', {name: value}): the text in the current language, its {name} placeholders filled in.
+  // t('key', {name: value}): the text in the current language, its placeholders filled in: {name}, or {name|order|orders}
+  // for a number and its noun.
   const t = (key, values = {}) => {
     const pair = texts[key];
     if (!pair) return key;
-    return pair[language === 'zh' ? 1 : 0].replace(/\{(\w+)\}/g, (mark, name) => (name in values ? values[name] : mark));
+    return pair[language === 'zh' ? 1 : 0].replace(/\{(\w+)(?:\|([^|}]*)\|([^}]*))?\}/g, (mark, name, one, many) => {
+      if (!(name in values)) return mark;
+      return one === undefined ? values[name] : `${values[name]} ${String(values[name]) === '1' ? one : many}`;
+    });
   };
 
   // Fills in the texts that the page's markup names: data-t="key", and data-t-ATTRIBUTE="key".
@@ -75,72 +79,32 @@ const Words = (() => {
     return value.toLocaleString('en-US', digits);
   };
 
+  // A moment, in milliseconds since 1970, as date and time in the browser's time zone, which is named.
+  const time = (moment) => new Intl.DateTimeFormat(language === 'zh' ? 'zh-CN' : 'en-US', {
+    year: 'numeric', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit',
+    hourCycle: 'h23', timeZoneName: 'short',
+  }).format(moment);
+
   document.addEventListener('click', (event) => {
     const button = event.target.closest('[data-language]');
     if (button) setLanguage(button.dataset.language);
   });
   document.addEventListener('DOMContentLoaded', apply);
 
-  return { add, apply, build, has, join, number, t, language: () => language, onChange: (listener) => listeners.push(listener) };
+  return { add, apply, build, has, join, number, t, time, language: () => language, onChange: (listener) => listeners.push(listener) };
 })();
 
 Words.add({
   'nav.shop': ['Shop', '商店'],
   'nav.learn': ['Learn', '学习'],
   'nav.lab': ['Lab', '实验室'],
+  'nav.api': ['API', '接口'],
   'nav.label': ['Pages', '页面'],
   'nav.language': ['Language', '语言'],
   'nav.skip': ['To the content', '跳到正文'],
   'brand': ['Flash sale', '秒杀'],
+  'run.nodes': ['{count|node|nodes}', '{count} 个节点'],
   'noscript': ['This page needs JavaScript.', '本页面需要 JavaScript。'],
-});
-
-// ── A run, as the lab and its report show it ────────────────────────────────────────────────────
-Words.add({
-  'state.preparing': ['preparing', '准备中'], 'state.running': ['running', '进行中'], 'state.judging': ['checking', '核对中'],
-  'state.done': ['finished', '已完成'], 'state.stopped': ['stopped', '已停止'], 'state.failed': ['failed', '失败'],
-  'run.setting': ['{buyers} buyers × {tries} tries · {stock} vouchers · {instances} · {spread} · seed {seed}', '{buyers} 位买家 × 每人 {tries} 次 · {stock} 份 · {instances} · {spread} · 种子 {seed}'],
-  'run.one': ['1 node', '1 个节点'], 'run.two': ['{count} nodes', '{count} 个节点'], 'run.inTurn': ['one after the other', '先后进行'],
-  'run.spread': ['over {seconds} s', '{seconds} 秒内到达'], 'run.burst': ['all at once', '同时到达'],
-  'run.safe': ['should hold', '保证正确'], 'run.unsafe': ['broken on purpose', '反面教材'],
-  'lane.orders': ['orders', '订单'], 'lane.stock': ['stock left', '剩余库存'], 'lane.issued': ['{count} on sale', '共售 {count} 份'],
-  'lane.duplicates': ['duplicates', '重复订单'],
-  'lane.plot': ['{strategy}: orders and stock left over time', '{strategy}：订单与剩余库存随时间的变化'],
-  'lane.first.duplicates': ['first duplicate', '首个重复订单'], 'lane.first.oversold': ['first oversold', '首次超卖'],
-  'lane.seconds': ['seconds', '秒'],
-  'lane.requestsPerS': ['requests/s', '请求/秒'], 'lane.ordersPerS': ['orders/s', '订单/秒'],
-  'lane.p50': ['p50 ms', 'p50 毫秒'], 'lane.p99': ['p99 ms', 'p99 毫秒'],
-  'lane.replies': ['Replies by kind', '各类响应'],
-  'lane.index': ['The locks let {count} second orders through; the database’s unique index refused them.', '锁放过了 {count} 个重复订单，由数据库的唯一索引拒绝。'],
-  'kind.ORDERED': ['ordered', '抢购成功'], 'kind.PENDING': ['pending', '处理中'], 'kind.WITHDRAWN': ['refused later', '随后被拒'], 'kind.SOLD_OUT': ['sold out', '已售罄'],
-  'kind.ALREADY_ORDERED': ['has one already', '已有一份'], 'kind.LOCK_BUSY': ['lock busy', '锁被占用'], 'kind.STOCK_CHANGED': ['stock changed', '库存已变动'],
-  'kind.UNAVAILABLE': ['try again: unavailable', '请重试：暂不可用'], 'kind.OVERLOADED': ['try again: overloaded', '请重试：人数过多'], 'kind.OUTCOME_UNKNOWN': ['outcome unknown', '结果未知'],
-  'kind.UNAUTHORIZED': ['session lost', '登录已失效'], 'kind.TIME_OUT': ['no reply in time', '响应超时'], 'kind.CONNECTION_LOST': ['connection lost', '连接中断'], 'kind.NOT_SENT': ['could not connect', '无法连接'],
-  'lane.batches': ['Orders that shared a commit', '共享一次提交的订单数'], 'lane.commits': ['commits', '提交次数'],
-  'invariant.title': ['Invariants of {strategy}', '{strategy} 的不变量'],
-  'invariant.oversold': ['oversold', '超卖'], 'invariant.duplicates': ['duplicates', '重复下单'],
-  'invariant.lost': ['lost', '丢失'], 'invariant.phantom': ['phantom', '误报失败'],
-  'invariant.oversold.means': ['more orders than vouchers', '订单比优惠券多'], 'invariant.duplicates.means': ['orders beyond a buyer’s first', '同一买家第一单之外的订单'],
-  'invariant.lost.means': ['the reply confirmed an order that does not exist', '响应说下单成功，却没有这个订单'], 'invariant.phantom.means': ['an order exists, but the reply said it failed', '有订单，响应却说失败'],
-  'invariant.later': ['checked at the end', '结束时核对'], 'invariant.holds': ['holds', '成立'], 'invariant.broken': ['broken', '被打破'],
-  'verdict.holds': ['Holds. {orders} orders for {stock} vouchers, no buyer has two, and every reply agrees with the database.', '全部成立。{stock} 份优惠券共 {orders} 个订单，没有人下两单，每个响应都与数据库一致。'],
-  'verdict.broken': ['Broken, as expected: {what}. The strategy cannot prevent it on {instances}.', '如预期出错：{what}。在 {instances} 上，该策略无法防止。'],
-  'verdict.did-not-show': ['Nothing broke this time, but it can: {what} did not occur. More simultaneous tries make it more likely.', '这次没有出错，但可能出错：未出现{what}。增加同时尝试的次数会更容易出现。'],
-  'verdict.not-seen': ['Nothing broke this time, though nothing prevents it: {what} did not occur.', '这次没有出错，但没有机制能防止：未出现{what}。'],
-  'verdict.violation': ['A guarantee was broken: {what}. That must not happen; please report it with the raw data of this run.', '保证被打破：{what}。这不应发生，请附上本次运行的原始数据反馈。'],
-  'verdict.duplicates': ['{count} duplicate orders', '{count} 个重复订单'],
-  'verdict.oversold': ['{count} orders more than there were vouchers', '超卖 {count} 份'],
-  'compare.title': ['Latency by percentile', '延迟分位数'],
-  'compare.note': ['At 99, one request in a hundred takes that long or longer.', '99 表示百分之一的请求要等这么久或更久。'],
-  'compare.percentile': ['percentile', '分位'],
-  'event.title': ['Faults injected', '注入的故障'],
-  'event.pause-redis': ['Redis was paused for {seconds} s', 'Redis 暂停 {seconds} 秒'], 'event.empty-redis': ['Redis was emptied', 'Redis 被清空'],
-  'event.kill-instance': ['node {node} was killed', '节点 {node} 被强制终止'],
-  'event.kill-instance.back': ['node {node} was killed, and back after {seconds} s', '节点 {node} 被强制终止，{seconds} 秒后恢复'],
-  'event.cut-lease': ['locks expired early for {seconds} s ({cut} locks)', '{seconds} 秒内让锁提前过期（{cut} 把）'],
-  'event.short.pause-redis': ['Redis paused', 'Redis 暂停'], 'event.short.empty-redis': ['Redis emptied', 'Redis 清空'],
-  'event.short.kill-instance': ['node killed', '节点被终止'], 'event.short.cut-lease': ['locks expire early', '锁提前过期'],
-  'event.at': ['at {at} s', '第 {at} 秒'],
 });
 
 // ── The explanation of a few requests────────────────────────────────────────────────────────────────
@@ -192,8 +156,7 @@ Words.add({
   'step.decremented.moved': ['The stock is no longer the value that node {node} read: the purchase fails.', '库存已不是节点 {node} 读到的值，抢购失败。'],
   'step.committed': ['Node {node} commits: from now on every transaction sees this order.', '节点 {node} 提交：从此所有事务都能看到这个订单。'],
   'step.queued': ['Node {node} queues it for the next commit.', '节点 {node} 让它排队等待下一次提交。'],
-  'step.batch-committed': ['Node {node} commits it together with {others} other orders.', '节点 {node} 将它与另外 {others} 个订单一起提交。'],
-  'step.batch-committed.pair': ['Node {node} commits it together with one other order.', '节点 {node} 将它与另外一个订单一起提交。'],
+  'step.batch-committed': ['Node {node} commits it together with {others|other order|other orders}.', '节点 {node} 将它与另外 {others} 个订单一起提交。'],
   'step.batch-committed.alone': ['Node {node} commits it alone: no other order was waiting.', '节点 {node} 单独提交它：没有其他订单在等待。'],
   'step.batch-committed.failed': ['Node {node} adds it to a group commit; the database’s unique index rejects it.', '节点 {node} 把它放进组提交；数据库唯一索引拒绝了它。'],
   'step.batch-committed.sold-out': ['Node {node} adds it to a group commit, and finds no stock left for it.', '节点 {node} 把它放进组提交，发现已没有库存。'],

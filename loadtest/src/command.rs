@@ -119,9 +119,7 @@ async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {
         json,
         environment,
     } = args;
-    let started = chrono::Utc::now().with_timezone(&environment.access.time_zone);
-    let started = started.format("%Y-%m-%dT%H:%M:%S").to_string();
-    let run = RunState::new("comparison".to_owned(), setting, started);
+    let run = RunState::new("comparison".to_owned(), setting);
     let selling = comparison::run(&environment, &run);
     or_stopped(|| run.stop(), selling).await?;
     let document = run.document(0);

@@ -29,6 +29,8 @@ FLAGS = [
 ] + (["--no-sandbox"] if os.geteuid() == 0 else [])
 # The category of the tests' shops; the seed has no shop in it.
 CATEGORY = 10
+# A time zone that is not the service's, for browsers.
+AWAY = "America/New_York"
 # How long a page may take to show something, ms.
 TIMEOUT_MS = 15_000
 expect.set_options(timeout=TIMEOUT_MS)
@@ -73,6 +75,12 @@ def local(seconds_from_now):
     """A local date-time in the service's zone."""
     at = datetime.now(ZONE) + timedelta(seconds=seconds_from_now)
     return at.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def shown_away(moment):
+    """A moment as the English pages show it in the zone AWAY."""
+    at = moment.astimezone(ZoneInfo(AWAY))
+    return f"{at:%b} {at.day}, {at:%Y, %H:%M:%S %Z}"
 
 
 class Sale:

@@ -118,8 +118,17 @@ class Learn(BrowserTest):
         expect(page.locator("#level-title")).to_have_text("row-lock")
         page.go_back()
         expect(page.locator("#level-title")).to_have_text("process-lock")
-        page.evaluate("location.hash = '#nonsense'")
-        expect(page.locator("#level")).to_contain_text("There is no such level.")
+        for nonsense in ["nonsense", ":ABA", "%"]:
+            page.evaluate("location.hash = '#row-lock'")
+            expect(page.locator("#level")).not_to_contain_text("There is no such level.")
+            page.evaluate("hash => { location.hash = hash }", nonsense)
+            expect(page.locator("#level")).to_contain_text("There is no such level.")
+
+    def test_the_levels_chip_is_in_view_on_a_phone(self):
+        page = self.open("/learn#unit-rows", viewport=PHONE_SCREEN)
+        expect(page.locator("[data-level=unit-rows]")).to_be_in_viewport(ratio=1)
+        page.evaluate("location.hash = '#naive'")
+        expect(page.locator("[data-level=naive]")).to_be_in_viewport(ratio=1)
 
     def test_a_link_carries_a_schedule(self):
         page = self.open(f"{FILE}#naive:ABAAABBB")
@@ -133,6 +142,37 @@ class Learn(BrowserTest):
         page.evaluate("location.hash = '#setnx-lock-lease:AAlease:ABBBBBBBBB'")
         show_all(page)
         expect(page.locator(".log")).to_contain_text("The lease of A’s lock ends")
+        expect(page.locator("#level")).to_contain_text("Only the first steps of this link are possible")
+
+    def test_a_damaged_link_is_read_as_far_as_it_goes_and_says_so(self):
+        page = self.open("/learn#row-lock")
+        for hash, level, said, steps in [
+            ("conditional%3AABABAABB", "conditional", None, 8),
+            ("setnx-lock-lease:AAlease%3AA", "setnx-lock-lease", None, 3),
+            ("conditional:ABABA.", "conditional", "Only the first steps", 5),
+            ("conditional:ABxBA", "conditional", "Only the first steps", 2),
+            ("conditional:XYZ", "conditional", "steps of this link are not possible", 0),
+        ]:
+            with self.subTest(hash):
+                page.evaluate("hash => { location.hash = hash }", hash)
+                expect(page.locator(f"[data-level={level}]")).to_have_attribute("aria-current", "step")
+                expect(page.locator("#level > .bad")).to_have_count(1 if said else 0)
+                if said:
+                    expect(page.locator("#level > .bad")).to_contain_text(said)
+                if steps:
+                    show_all(page)
+                    expect(page.locator(".log li")).to_have_count(steps)
+                else:
+                    expect(page.locator("[data-guess=holds]")).to_be_visible()
+                    expect(page.locator("#level")).not_to_contain_text("That was the last step.")
+
+    def test_what_may_happen_is_named_only_while_it_may(self):
+        page = self.open(f"{FILE}#setnx-lock-lease")
+        page.locator("[data-guess=holds]").click()
+        expect(page.locator("#level")).not_to_contain_text("What may happen")
+        move(page, "A").click()
+        move(page, "A").click()
+        expect(page.locator(".happenings")).to_contain_text("The lease of A’s lock ends")
 
     def test_it_is_played_by_keyboard_alone_in_chinese_and_remembered(self):
         page = self.open("/learn", language="zh-CN")

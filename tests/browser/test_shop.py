@@ -10,7 +10,7 @@ from time import sleep, time
 
 from playwright.sync_api import expect
 
-from support import PHONE_SCREEN, BrowserTest, Sale, api, phone, sign_in, until
+from support import AWAY, PHONE_SCREEN, ZONE, BrowserTest, Sale, api, local, phone, shown_away, sign_in, until
 
 
 class Shop(BrowserTest):
@@ -149,6 +149,45 @@ class Shop(BrowserTest):
         self.assert_fits(page)
         page.set_viewport_size({"width": 320, "height": 600})
         self.assert_fits(page)
+
+    def test_the_order_to_pay_is_one_press_away_on_a_phone(self):
+        page = self.open(Sale().path, viewport=PHONE_SCREEN)
+        self.sign_in(page)
+        expect(page.locator("#buy")).to_have_text("Buy for ¥80")
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("You got it")
+        to_order = page.get_by_role("button", name="To my order")
+        expect(to_order).to_be_in_viewport(ratio=1)
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="Pay")).to_be_in_viewport(ratio=1)
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.locator("#orders .badge")).to_have_text("paid")
+        expect(to_order).to_be_hidden()
+
+    def test_times_are_those_of_the_browsers_zone_which_is_named(self):
+        sale = Sale()
+        page = self.open(sale.path, timezone_id=AWAY)
+        token = self.sign_in(page)
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("You got it")
+        order = api("GET", "/voucher-order/of/me", token=token)["data"][0]
+        ordered = datetime.fromisoformat(order["createTime"]).replace(tzinfo=ZONE)
+        expect(page.locator("#orders .order")).to_contain_text(shown_away(ordered))
+
+        ended = datetime.fromisoformat(local(-5)).replace(tzinfo=ZONE)
+        sales = page.request.get(f"/voucher/list/{sale.shop}").json()
+        sales["data"][0]["endTime"] = ended.strftime("%Y-%m-%dT%H:%M:%S")
+        page.route("**/voucher/list/*", lambda route: route.fulfill(json=sales))
+        expect(page.locator(".ticket")).to_contain_text(f"Ended on {shown_away(ended)}")
+
+    def test_the_api_is_described_where_a_link_leads(self):
+        page = self.open("/")
+        page.get_by_role("link", name="API").click()
+        expect(page.locator("#order_buy")).to_be_visible()
+        page.get_by_role("link", name="Learn").click()
+        expect(page.locator("#level-title")).to_be_visible()
 
     def test_a_link_to_what_is_not_on_sale_says_so(self):
         sale = Sale()

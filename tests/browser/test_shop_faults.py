@@ -301,6 +301,17 @@ class Loading(FaultTest):
     def test_the_categories(self):
         self.recovers("**/shop-type/list", "/", "#shops", "could not be loaded", "No shop", "#shops .choice")
 
+    def test_categories_that_come_after_the_shops(self):
+        for path in ["/#type=9", Sale().path]:
+            page = self.open("about:blank")
+            held = []
+            page.route("**/shop-type/list", lambda route: held.append(route))
+            page.goto(path)
+            expect(page.locator("#sale-title, #sale .notice:has-text('No shop')")).to_be_visible()
+            expect(page.locator("#types option")).to_have_count(0)
+            held[0].continue_()
+            expect(page.locator("#types option")).not_to_have_count(0)
+
     def test_the_shops(self):
         self.recovers("**/shop/of/type?*", "/", "#shops", "could not be loaded", "No shop", "#shops .choice")
 

@@ -138,12 +138,11 @@ fn describe_strategy(strategy: Strategy) -> Value {
 /// Begins a run (admin).
 async fn begin(State(lab): State<Arc<Lab>>, body: Body<Setting>) -> Reply {
     let setting = parsed(body)?;
-    let environment = &lab.environment;
     setting
-        .check(environment.nodes.len())
+        .check(lab.environment.nodes.len())
         .map_err(Refusal::bad)?;
     let seed = setting.seed;
-    let run = lab.runs.begin(setting, environment.access.time_zone);
+    let run = lab.runs.begin(setting);
     let under_way = "a run is under way; wait for its end, or stop it";
     let run = run.ok_or_else(|| Refusal::new("RUN_UNDER_WAY", under_way))?;
     data(json!({"id": run.id(), "seed": seed}))

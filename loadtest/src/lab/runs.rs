@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use chrono_tz::Tz;
 use tokio::sync::mpsc::UnboundedSender;
 use workload::comparison::RunState;
 use workload::comparison::document::{Setting, State};
@@ -28,12 +27,9 @@ impl Runs {
     }
 
     /// Begins a run, unless one is under way.
-    pub fn begin(&self, setting: Setting, zone: Tz) -> Option<Arc<RunState>> {
+    pub fn begin(&self, setting: Setting) -> Option<Arc<RunState>> {
         let id = format!("{:08x}", rand::random::<u32>());
-        // The format that date-times have on the wire.
-        let now = chrono::Utc::now().with_timezone(&zone);
-        let now = now.format("%Y-%m-%dT%H:%M:%S").to_string();
-        let run = Arc::new(RunState::new(id, setting, now));
+        let run = Arc::new(RunState::new(id, setting));
         let mut kept = self.kept();
         if kept.front().is_some_and(|run| run.state().is_under_way()) {
             return None;

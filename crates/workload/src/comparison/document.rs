@@ -20,7 +20,7 @@ pub struct Document {
     pub state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Local date-time.
+    /// Date-time in UTC, as RFC 3339: a report may be opened in another zone.
     pub started_at: String,
     pub setting: Setting,
     /// What was done to the servers, and what came of it.

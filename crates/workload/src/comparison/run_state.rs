@@ -26,8 +26,8 @@ pub struct RunState {
 }
 
 impl RunState {
-    /// A comparison that has not begun. `started_at` is a local date-time.
-    pub fn new(id: String, setting: Setting, started_at: String) -> Self {
+    /// A comparison that begins now.
+    pub fn new(id: String, setting: Setting) -> Self {
         let lane = |strategy: &Strategy| Lane {
             strategy: *strategy,
             idea: strategy.row().idea,
@@ -36,7 +36,7 @@ impl RunState {
         };
         let document = Document {
             id,
-            started_at,
+            started_at: chrono::Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string(),
             lanes: setting.lanes.iter().map(lane).collect(),
             setting,
             ..Document::default()
