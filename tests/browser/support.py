@@ -78,18 +78,18 @@ def local(seconds_from_now):
 class Sale:
     """A flash sale, in a shop of its own unless one is named."""
 
-    def __init__(self, stock=10, strategy="reentrant-lock", begins_in=-60, title="100 for 80", shop="Test shop", at=None):
+    def __init__(self, stock=10, strategy="reentrant-lock", begins_in=-60, title="100 for 80", shop="Test shop", at=None, **more):
         category, self.shop = at or (CATEGORY, self.new_shop(shop))
         sale = {
             "shopId": self.shop, "title": title, "subTitle": "All week", "payValue": 8000, "actualValue": 10000,
-            "stock": stock, "beginTime": local(begins_in), "endTime": local(86400), "strategy": strategy,
+            "stock": stock, "beginTime": local(begins_in), "endTime": local(86400), "strategy": strategy, **more,
         }
         self.voucher = api("POST", "/voucher/seckill", sale, admin=True)["data"]
         self.path = f"/#type={category}&shop={self.shop}&voucher={self.voucher}"
 
     @staticmethod
-    def new_shop(name):
-        shop = {"name": name, "typeId": CATEGORY, "address": "1 Test Road", "x": 120.1, "y": 30.3}
+    def new_shop(name, address="1 Test Road"):
+        shop = {"name": name, "typeId": CATEGORY, "address": address, "x": 120.1, "y": 30.3}
         return api("POST", "/shop", shop, admin=True)["data"]
 
     def buy(self, token):
