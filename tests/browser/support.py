@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import socket
 import time
 import unittest
 import urllib.request
@@ -111,6 +112,11 @@ def until(condition):
     while not condition():
         assert time.monotonic() < ends, "it does not come"
         time.sleep(0.05)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 class BrowserTest(unittest.TestCase):
