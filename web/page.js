@@ -28,6 +28,7 @@ const Page = (() => {
     'code.ALREADY_PAID': ['This order has already been paid.', '订单已支付。'],
     'code.ORDER_REFUNDED': ['This order has been refunded.', '订单已退款。'],
     'code.OUTCOME_UNKNOWN': ['It is not known yet whether the order was placed.', '暂时无法确认订单是否成功。'],
+    'page.days': ['{days} d {clock}', '{days} 天 {clock}'],
     'page.offline': ['You are offline. This page goes on when the connection is back.', '你已离线，恢复连接后本页会继续。'],
     'code.FORBIDDEN': ['The admin token is missing or wrong.', '管理令牌缺失或不正确。'],
   });
@@ -53,6 +54,15 @@ const Page = (() => {
     if (!offset || offset[1] - offset[0] < 100) return ms;
     const then = monotonic() + ms + (offset[0] + offset[1]) / 2;
     return ms + (1000 - then % 1000);
+  }
+
+  // Time left, as 1 d 03:12:10, rounded up so that it ends at zero.
+  function countdown(ms) {
+    const seconds = Math.max(0, Math.ceil(ms / 1000));
+    const two = (value) => String(value).padStart(2, '0');
+    const clock = `${two(Math.floor(seconds / 3600) % 24)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+    const days = Math.floor(seconds / 86400);
+    return days ? Words.t('page.days', { days, clock }) : clock;
   }
 
   // The instant of a local date-time in the server's zone: formatting a guess in that zone shows how far the guess is
@@ -183,5 +193,5 @@ const Page = (() => {
   Words.onChange(showOffline);
   showOffline();
 
-  return { lab, ask, growing, instant, isFailure, loaded, nextPoll, now, render, sleep, text, whileVisible };
+  return { lab, ask, countdown, growing, instant, isFailure, loaded, nextPoll, now, render, sleep, text, whileVisible };
 })();

@@ -14,7 +14,6 @@ const Sale = (() => {
     'sale.over': ['Ended on {date}', '已于 {date} 结束'],
     'sale.left': ['Left', '剩余'],
     'sale.some': ['{count} left', '剩余 {count}'],
-    'sale.days': ['{days} d {clock}', '{days} 天 {clock}'],
     'sale.price': ['Buy for {price}', '{price} 立即抢购'],
     'sale.more': ['More from this shop', '本店更多优惠'],
     'sale.ordinary': ['Sold in the shop', '到店购买'],
@@ -29,6 +28,8 @@ const Sale = (() => {
     'buy.uncheckedSay': ['Your orders could not be loaded, so it is not known whether you have this one. If you do, you will not get a second.', '订单加载失败，无法确认你是否已抢到。若已抢到，不会重复下单。'],
     'buy.bought': ['You got it', '抢购成功'],
     'buy.boughtSay': ['The order is in the database. Pay for it under “My orders”.', '订单已写入数据库，请在“我的订单”里支付。'],
+    'buy.overdue': ['Not paid in time', '未按时支付'],
+    'buy.expired': ['Your order was not paid in time, so it was cancelled.', '你的订单未按时支付，已被取消。'],
     'buy.owned': ['You have one', '你已抢到'],
     'buy.soldOut': ['Sold out', '已售罄'],
     'buy.again': ['Try again', '再试一次'],
@@ -86,6 +87,7 @@ const Sale = (() => {
     const order = Orders.ofVoucher(sale.id);
     if (order) {
       const unpaid = order.status === Orders.UNPAID;
+      if (unpaid && Orders.isOverdue(order)) return { kind: 'off', label: t('buy.overdue'), order: order.orderId };
       return { kind: 'yours', label: t(unpaid ? 'buy.bought' : 'buy.owned'), order: order.orderId,
         say: unpaid ? t('buy.boughtSay') : t(`status.${order.status}`) };
     }
@@ -102,12 +104,12 @@ const Sale = (() => {
         : { kind: 'busy', label: t('buy.unknown'), order: attempt.orderId };
       default:
     }
+    // What became of the last attempt, or of the order that it brought.
+    const say = attempt.name === 'failed' ? attempt.say() : Orders.hasExpired(sale.id) ? t('buy.expired') : null;
     if (Page.now() < begin(sale)) return { kind: 'off', label: t('buy.notYet') };
-    if (Page.now() >= end(sale)) return { kind: 'off', label: t('buy.ended') };
-    if (sale.stock <= 0) return { kind: 'off', label: t('buy.soldOut'), say: attempt.name === 'soldOut' ? t('code.SOLD_OUT') : null };
-    if (attempt.name === 'soldOut') return { kind: 'go', label: t('buy.again'), press, say: t('code.SOLD_OUT') };
+    if (Page.now() >= end(sale)) return { kind: 'off', label: t('buy.ended'), say };
+    if (sale.stock <= 0) return { kind: 'off', label: t('buy.soldOut'), say };
     if (attempt.name === 'failed') {
-      const say = attempt.say();
       const wait = Math.ceil((attempt.until - performance.now()) / 1000);
       return wait > 0 ? { kind: 'off', label: t('buy.wait', { seconds: wait }), say, bad: true }
         : { kind: 'go', label: t('buy.again'), press, say, bad: true };
@@ -118,16 +120,7 @@ const Sale = (() => {
       return late ? { kind: 'go', label: t('buy.unchecked'), press, say: t('buy.uncheckedSay') } : { kind: 'busy', label: t('buy.checking') };
     }
     unknownSince = null;
-    return { kind: 'go', label: t('sale.price', { price: yuan(sale.payValue) }), press };
-  }
-
-  // Time left, as 1 d 03:12:10, rounded up so that it ends at zero.
-  function clock(ms) {
-    const seconds = Math.max(0, Math.ceil(ms / 1000));
-    const two = (value) => String(value).padStart(2, '0');
-    const text = `${two(Math.floor(seconds / 3600) % 24)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
-    const days = Math.floor(seconds / 86400);
-    return days ? t('sale.days', { days, clock: text }) : text;
+    return { kind: 'go', label: t('sale.price', { price: yuan(sale.payValue) }), press, say };
   }
 
   // Built once per sale and language; `refresh` fills in what changes.
@@ -155,6 +148,7 @@ const Sale = (() => {
     const button = make('button', { type: 'button', class: 'buy', id: 'buy', 'data-key': 'buy', onclick: () => built.press && built.press() });
     const order = make('p', { class: 'order-id' });
     const say = make('p', { class: 'said' });
+    const due = make('p', { class: 'said', role: 'timer' });
     const stale = make('p', { class: 'said bad' });
     const ticket = make('article', { class: 'ticket' },
       make('div', { class: 'ticket-price' },
@@ -168,9 +162,9 @@ const Sale = (() => {
           make('div', null, make('dt', null, label), make('dd', null, countdown)),
           make('div', null, make('dt', { class: 'soft' }, t('sale.left')), make('dd', null, stock))),
         button,
-        make('div', { 'aria-live': 'polite', id: 'outcome' }, order, say), stale,
+        make('div', { 'aria-live': 'polite', id: 'outcome' }, order, say), due, stale,
         sale.rules ? make('details', null, make('summary', null, t('sale.rules')), make('p', { class: 'soft' }, sale.rules)) : null));
-    return { key, ticket, label, countdown, stock, button, order, say, stale, press: null };
+    return { key, ticket, label, countdown, stock, button, order, say, due, stale, press: null };
   }
 
   const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
@@ -180,7 +174,7 @@ const Sale = (() => {
     const [now, from, to] = [Page.now(), begin(sale), end(sale)];
     const over = now >= to;
     setText(built.label, over ? t('sale.over', { date: sale.endTime.replace('T', ' ') }) : t(now < from ? 'sale.begins' : 'sale.ends'));
-    setText(built.countdown, over ? '' : clock((now < from ? from : to) - now));
+    setText(built.countdown, over ? '' : Page.countdown((now < from ? from : to) - now));
     setText(built.stock, Words.number(Math.max(0, sale.stock)));
     const { kind, label, press, order, say, bad } = buttonOf(sale);
     built.press = press;
@@ -191,6 +185,7 @@ const Sale = (() => {
     setText(built.order, order ? t('buy.order', { id: order }) : '');
     setText(built.say, say || '');
     built.say.className = bad ? 'said bad' : 'said';
+    setText(built.due, Orders.timeToPay(Orders.ofVoucher(sale.id)));
     setText(built.stale, vouchers.failed ? t('sale.stale') : '');
   }
 
