@@ -39,6 +39,7 @@ Words.add({
   'fault.kill-instance.does': ['One node is killed with requests in flight, and stays away for two seconds or more. The other serves everybody; no confirmed order may be lost.', '一个节点在处理请求时被强制终止，至少两秒后才恢复。其间由另一个节点服务所有人；已确认的订单一个都不能丢。'],
   'fault.cut-lease': ['Let locks expire early', '让锁提前过期'],
   'fault.cut-lease.does': ['Locks in Redis expire while their holders are still working. Two requests may then hold the same lock; the unique index refuses the second order.', '持有者还在工作，Redis 里的锁就到期了。此时同一把锁可能有两个持有者；唯一索引会拒绝第二单。'],
+  'code.FORBIDDEN': ['The admin token is missing or wrong.', '管理令牌缺失或不正确。'],
   'code.RUN_UNDER_WAY': ['Another run is under way. This page shows it now.', '另一次运行正在进行，本页已显示它。'],
   'code.NO_RUN': ['No run is under way.', '没有正在进行的运行。'],
   'code.RUN_NOT_FOUND': ['There is no such run.', '没有这次运行。'],

@@ -21,7 +21,7 @@ const Orders = (() => {
     'orders.moreFailed': ['The older orders could not be loaded.', '更早的订单加载失败。'],
     'orders.voucher': ['Voucher {id}', '优惠券 {id}'],
     'orders.due': ['Pay within {clock}, or it is cancelled.', '请在 {clock} 内支付，否则订单会被取消。'],
-    'orders.overdue': ['The time to pay is over; the order is about to be cancelled.', '支付时间已过，订单即将取消。'],
+    'orders.overdue': ['The time to pay is over.', '支付时间已过。'],
     'status.expired': ['not paid in time', '超时未支付'],
     'status.1': ['unpaid', '待支付'], 'status.2': ['paid', '已支付'], 'status.3': ['used', '已使用'],
     'status.4': ['cancelled', '已取消'], 'status.5': ['refunding', '退款中'], 'status.6': ['refunded', '已退款'],
@@ -132,16 +132,14 @@ const Orders = (() => {
   }
 
   // How long an unpaid order may still be paid, milliseconds; Infinity where it does not expire.
-  const dueIn = (order) => (order.status === UNPAID && order.expireTime ? Page.instant(order.expireTime) - Page.now() : Infinity);
-  const isOverdue = (order) => dueIn(order) <= 0;
-  // A cancelled order was cancelled by the service, not by its buyer, if that was after the time to pay.
-  const isExpired = (order) => order.status === CANCELLED && order.updateTime > order.expireTime;
-
-  // Until when to pay, as a text; empty where there is nothing to say.
+  const dueIn = (order) => (order?.status === UNPAID && order.expireTime ? Page.instant(order.expireTime) - Page.now() : Infinity);
+  // The same as a text.
   function timeToPay(order) {
-    if (!order || dueIn(order) === Infinity) return '';
-    return isOverdue(order) ? t('orders.overdue') : t('orders.due', { clock: Page.countdown(dueIn(order)) });
+    const ms = dueIn(order);
+    return ms === Infinity ? '' : ms > 0 ? t('orders.due', { clock: Page.countdown(ms) }) : t('orders.overdue');
   }
+  // Whether the service cancelled the order, and not its buyer: after the time to pay.
+  const isExpired = (order) => order.status === CANCELLED && order.updateTime > order.expireTime;
 
   const byId = (orderId) => all().find((order) => order.orderId === orderId);
   const ofVoucher = (voucher) => all().find((order) => order.voucherId === voucher && order.status !== CANCELLED);
@@ -218,18 +216,15 @@ const Orders = (() => {
     return Math.min(WATCH_EVERY, ...unpaid.map(dueIn));
   });
   setInterval(() => {
-    for (const timer of document.querySelectorAll('[data-due]')) {
-      const text = timeToPay(byId(timer.dataset.due));
-      if (timer.textContent !== text) timer.textContent = text;
-    }
+    for (const timer of document.querySelectorAll('[data-due]')) timer.textContent = timeToPay(byId(timer.dataset.due));
   }, 250);
   document.addEventListener('visibilitychange', () => { if (!document.hidden && Account.token()) first.load(); });
   if (tabs) tabs.addEventListener('message', () => first.load());
 
   return {
-    byId, find, isOverdue, load: first.load, ofVoucher, reload, reset, show, timeToPay, UNPAID,
-    // Whether the buyer's last order of a voucher was not paid in time.
-    hasExpired: (voucher) => all().filter((order) => order.voucherId === voucher).slice(0, 1).some(isExpired),
+    byId, dueIn, find, load: first.load, ofVoucher, reload, reset, show, timeToPay, UNPAID,
+    // Whether the buyer's last order of a voucher has expired.
+    hasExpired: (voucher) => isExpired(all().find((order) => order.voucherId === voucher) || {}),
     known: () => first.data !== null,
     // Whether an attempt to buy may still bring an order.
     expect: (isExpected) => { expected = isExpected; show(); },

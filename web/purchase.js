@@ -10,7 +10,6 @@ const Purchase = (() => {
     'buy.pendingLong': ['Your order is taking longer than usual. This page keeps checking.', '生成订单的时间比平时长，本页会继续查询。'],
     'buy.unknown': ['No reply arrived. Looking up the result…', '没有收到响应，正在查询结果…'],
     'buy.unsure': ['It is still not known whether your order was placed; this page keeps looking. You can also try again: nobody gets two.', '暂时还不知道是否下单成功，本页会继续查询。你也可以再试一次，每人只会有一单。'],
-    'buy.none': ['It is certain now: no order was placed. You can try again.', '已经确认没有下单，可以再试一次。'],
     'buy.noneFound': ['A minute has passed, and there is no order of yours. You can try again: nobody gets two.', '已过一分钟，仍没有你的订单。可以再试一次，每人只会有一单。'],
     'buy.order': ['Order {id}', '订单号 {id}'],
   });
@@ -77,7 +76,6 @@ const Purchase = (() => {
   function refuse(voucher, reply) {
     if (reply.status === 401) set(voucher, null);
     else if (reply.code === 'ALREADY_ORDERED') follow(voucher, set(voucher, { name: 'owned', orderId: reply.orderId }));
-    else if (reply.code === 'ORDER_NOT_FOUND') fail(voucher, () => Words.t('buy.none'));
     else fail(voucher, Page.text(reply), reply.waitMs);
   }
 

@@ -28,10 +28,9 @@ const Sale = (() => {
     'buy.uncheckedSay': ['Your orders could not be loaded, so it is not known whether you have this one. If you do, you will not get a second.', '订单加载失败，无法确认你是否已抢到。若已抢到，不会重复下单。'],
     'buy.bought': ['You got it', '抢购成功'],
     'buy.boughtSay': ['The order is in the database. Pay for it under “My orders”.', '订单已写入数据库，请在“我的订单”里支付。'],
-    'buy.overdue': ['Not paid in time', '未按时支付'],
-    'buy.expired': ['Your order was not paid in time, so it was cancelled.', '你的订单未按时支付，已被取消。'],
     'buy.owned': ['You have one', '你已抢到'],
     'buy.soldOut': ['Sold out', '已售罄'],
+    'buy.expired': ['Your order was not paid in time, so it was cancelled.', '你的订单未按时支付，已被取消。'],
     'buy.again': ['Try again', '再试一次'],
     'buy.wait': ['Try again in {seconds} s', '{seconds} 秒后重试'],
   });
@@ -87,7 +86,7 @@ const Sale = (() => {
     const order = Orders.ofVoucher(sale.id);
     if (order) {
       const unpaid = order.status === Orders.UNPAID;
-      if (unpaid && Orders.isOverdue(order)) return { kind: 'off', label: t('buy.overdue'), order: order.orderId };
+      if (Orders.dueIn(order) <= 0) return { kind: 'off', label: t('orders.overdue'), order: order.orderId };
       return { kind: 'yours', label: t(unpaid ? 'buy.bought' : 'buy.owned'), order: order.orderId,
         say: unpaid ? t('buy.boughtSay') : t(`status.${order.status}`) };
     }
@@ -123,6 +122,8 @@ const Sale = (() => {
     return { kind: 'go', label: t('sale.price', { price: yuan(sale.payValue) }), press, say };
   }
 
+  const clock = Page.countdown;
+
   // Built once per sale and language; `refresh` fills in what changes.
   let built = null;
   function show() {
@@ -148,7 +149,6 @@ const Sale = (() => {
     const button = make('button', { type: 'button', class: 'buy', id: 'buy', 'data-key': 'buy', onclick: () => built.press && built.press() });
     const order = make('p', { class: 'order-id' });
     const say = make('p', { class: 'said' });
-    const due = make('p', { class: 'said', role: 'timer' });
     const stale = make('p', { class: 'said bad' });
     const ticket = make('article', { class: 'ticket' },
       make('div', { class: 'ticket-price' },
@@ -161,10 +161,11 @@ const Sale = (() => {
         make('dl', { class: 'facts' },
           make('div', null, make('dt', null, label), make('dd', null, countdown)),
           make('div', null, make('dt', { class: 'soft' }, t('sale.left')), make('dd', null, stock))),
+        make('p', { class: 'said', id: 'due', role: 'timer' }),
         button,
-        make('div', { 'aria-live': 'polite', id: 'outcome' }, order, say), due, stale,
+        make('div', { 'aria-live': 'polite', id: 'outcome' }, order, say), stale,
         sale.rules ? make('details', null, make('summary', null, t('sale.rules')), make('p', { class: 'soft' }, sale.rules)) : null));
-    return { key, ticket, label, countdown, stock, button, order, say, due, stale, press: null };
+    return { key, ticket, label, countdown, stock, button, order, say, stale, press: null };
   }
 
   const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
@@ -174,18 +175,18 @@ const Sale = (() => {
     const [now, from, to] = [Page.now(), begin(sale), end(sale)];
     const over = now >= to;
     setText(built.label, over ? t('sale.over', { date: sale.endTime.replace('T', ' ') }) : t(now < from ? 'sale.begins' : 'sale.ends'));
-    setText(built.countdown, over ? '' : Page.countdown((now < from ? from : to) - now));
+    setText(built.countdown, over ? '' : clock((now < from ? from : to) - now));
     setText(built.stock, Words.number(Math.max(0, sale.stock)));
     const { kind, label, press, order, say, bad } = buttonOf(sale);
     built.press = press;
     setText(built.button, label);
+    setText(id('due'), kind === 'yours' ? Orders.timeToPay(Orders.ofVoucher(sale.id)) : '');
     built.button.dataset.kind = kind;
     // Not `disabled`: a button that has the focus keeps it while it is busy.
     built.button.setAttribute('aria-disabled', String(kind !== 'go'));
     setText(built.order, order ? t('buy.order', { id: order }) : '');
     setText(built.say, say || '');
     built.say.className = bad ? 'said bad' : 'said';
-    setText(built.due, Orders.timeToPay(Orders.ofVoucher(sale.id)));
     setText(built.stale, vouchers.failed ? t('sale.stale') : '');
   }
 
