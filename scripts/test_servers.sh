@@ -87,7 +87,7 @@ test_browser() {
   mkdir -p "$DATA/browser"
   (
     export_settings
-    export SECKILL CHROMIUM=chromium BROWSER_OUT=$DATA/browser PYTHONDONTWRITEBYTECODE=1
+    export SECKILL LOADTEST CHROMIUM=chromium BROWSER_OUT=$DATA/browser PYTHONDONTWRITEBYTECODE=1
     CHROMIUM=$(command -v chromium)
     cd tests/browser
     say "the pages in $(chromium --version 2>/dev/null)"

@@ -159,7 +159,7 @@ pub fn routes(state: Arc<AppState>, admin_token: AdminToken, zone: Zone, is_lab:
         .merge(routes.with_state(state))
         .merge(docs)
         .merge(page::routes(is_lab, zone))
-        .fallback(async || Error::NotFound)
+        .fallback(page::not_found)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed);
     spans::with_routes(router)
 }

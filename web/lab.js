@@ -35,14 +35,14 @@
   const outcome = make('section', { class: 'card outcome', id: 'mission-outcome', role: 'status', hidden: true });
   const view = RunView(id('run'), outcome);
 
-  // Shows a message at the button that was pressed last: below the first button, or in the form.
+  // Shows a message in the paragraph `at`, which is at the button that was pressed last.
   let saidAt = 'break-said';
-  function say(text, bad = false) {
+  function say(text, bad = false, at = saidAt) {
+    id(saidAt).textContent = '';
     said = text;
-    for (const place of ['break-said', 'said']) {
-      id(place).textContent = text && place === saidAt ? text() : '';
-      id(place).className = bad ? 'said bad' : 'said';
-    }
+    saidAt = at;
+    id(at).textContent = text ? text() : '';
+    id(at).className = bad ? 'said bad' : 'said';
   }
 
   async function loadAbout() {
@@ -130,16 +130,17 @@
 
   let run = null, following = null, faultSaid = null;
 
-  function askForToken() {
+  // Asks for the token below this message, so that both are in view.
+  function askForToken(message) {
+    message.after(id('token-field'), id('token-where'));
     id('token-field').hidden = id('token-where').hidden = false;
     id('token').focus();
   }
 
   // Starts a run and shows it; returns its id, or null where it was refused.
   async function begin(wanted, at) {
-    saidAt = at;
     for (const button of ['start', 'break']) id(button).disabled = true;
-    say(() => t('form.starting'));
+    say(() => t('form.starting'), false, at);
     const { seed, ...rest } = wanted;
     const reply = await Page.ask('POST', '/lab/runs', { headers: admin(), body: seed === null || seed === undefined ? rest : { ...rest, seed } });
     for (const button of ['start', 'break']) id(button).disabled = false;
@@ -149,7 +150,7 @@
       return reply.data.id;
     }
     say(Page.text(reply), true);
-    if (reply.code === 'FORBIDDEN') askForToken();
+    if (reply.code === 'FORBIDDEN') askForToken(id(at));
     if (reply.code === 'RUN_UNDER_WAY') {
       const now = await Page.ask('GET', '/lab/about');
       if (now.ok && now.data.running) follow(now.data.running, true);
@@ -158,15 +159,15 @@
   }
 
   const missions = Missions.create(id('missions'), outcome, {
-    start: (wanted) => begin({ ...wanted, seed: null }, 'break-said'),
+    start: (wanted) => begin({ ...wanted, seed: null }, 'mission-said'),
     nodes: () => (about ? about.nodes : 0),
     onChoice: (mission) => history.pushState(null, '', `#mission=${mission}`),
   });
   const session = SessionStory.create(id('session-story'), {
-    ask: async () => {
+    ask: async (message) => {
       // Ten requests, one after the other.
       const reply = await Page.ask('POST', '/lab/sessions', { headers: admin(), limitMs: 30000 });
-      if (reply.code === 'FORBIDDEN') askForToken();
+      if (reply.code === 'FORBIDDEN') askForToken(message);
       return reply;
     },
     nodes: () => (about ? about.nodes : 0),
@@ -188,8 +189,7 @@
 
   // Says that the run of the address is no longer kept; its setting is in the form.
   function sayGone() {
-    saidAt = 'said';
-    say(() => t('form.gone'));
+    say(() => t('form.gone'), false, 'said');
     id('form').scrollIntoView({ block: 'start' });
   }
 
@@ -259,8 +259,6 @@
     const share = { preparing: 0, judging: 1, done: 1, stopped: 1, failed: 1 }[run.state];
     id('progress').style.width = `${100 * Math.min(1, share ?? (run.lanes[0].samples.at(-1)?.at ?? 0) / Math.max(0.5, run.setting.spreadSeconds))}%`;
     id('stop').hidden = !running;
-    id('start').hidden = running;
-    id('start').textContent = t('form.start');
     view.draw(run);
     missions.follow(run);
     id('how').hidden = running || !view.hasStory();

@@ -81,6 +81,9 @@ const Missions = (() => {
   function create(panel, outcome, { start, nodes, onChoice }) {
     let chosen = LIST[0], guesses = {}, played = null, busy = false;
     const done = new Set(kept());
+    // The message, and the field for the token below it, stay where the rest is drawn anew.
+    const drawn = make('div');
+    panel.append(drawn, make('p', { class: 'said', id: 'mission-said', role: 'status' }));
     function kept() {
       try { return (localStorage.getItem('missions') || '').split(',').filter(Boolean); } catch { return []; }
     }
@@ -101,7 +104,7 @@ const Missions = (() => {
       const run = make('button', { type: 'submit', class: 'main', id: 'mission-run', 'data-key': 'mission-run' }, t('mission.run'));
       const ready = () => { run.disabled = busy || !possible(chosen) || !chosen.asks.every((ask) => guesses[ask]); };
       ready();
-      Page.render(panel,
+      Page.render(drawn,
         make('h2', { id: 'missions-title' }, t('missions.title')),
         make('p', { class: 'soft' }, t('missions.intro')),
         make('div', { class: 'missions-body' },

@@ -1,7 +1,7 @@
 'use strict';
 // The buyer's orders, as the server last listed them: the one source of an order's state, for the list and for the buy
 // button. They are loaded again after each change, when another tab changed them, when the page is shown again, and
-// every few seconds while an order is unpaid, since it may expire.
+// every few seconds while an order is unpaid, since it may expire, then every second until it has.
 
 const Orders = (() => {
   Words.add({
@@ -20,6 +20,9 @@ const Orders = (() => {
     'orders.more': ['Older orders', '更早的订单'],
     'orders.moreFailed': ['The older orders could not be loaded.', '更早的订单加载失败。'],
     'orders.voucher': ['Voucher {id}', '优惠券 {id}'],
+    'orders.due': ['Pay within {clock}, or it is cancelled.', '请在 {clock} 内支付，否则订单会被取消。'],
+    'orders.overdue': ['The time to pay is over.', '支付时间已过。'],
+    'status.expired': ['not paid in time', '超时未支付'],
     'status.1': ['unpaid', '待支付'], 'status.2': ['paid', '已支付'], 'status.3': ['used', '已使用'],
     'status.4': ['cancelled', '已取消'], 'status.5': ['refunding', '退款中'], 'status.6': ['refunded', '已退款'],
   });
@@ -128,6 +131,16 @@ const Orders = (() => {
     return first.load();
   }
 
+  // How long an unpaid order may still be paid, milliseconds; Infinity where it does not expire.
+  const dueIn = (order) => (order?.status === UNPAID && order.expireTime ? Page.instant(order.expireTime) - Page.now() : Infinity);
+  // The same as a text.
+  function timeToPay(order) {
+    const ms = dueIn(order);
+    return ms === Infinity ? '' : ms > 0 ? t('orders.due', { clock: Page.countdown(ms) }) : t('orders.overdue');
+  }
+  // Whether the service cancelled the order, and not its buyer: after the time to pay.
+  const isExpired = (order) => order.status === CANCELLED && order.updateTime > order.expireTime;
+
   const byId = (orderId) => all().find((order) => order.orderId === orderId);
   const ofVoucher = (voucher) => all().find((order) => order.voucherId === voucher && order.status !== CANCELLED);
 
@@ -181,10 +194,11 @@ const Orders = (() => {
     const row = (order) => make('li', { class: 'order', tabindex: -1, 'data-key': order.orderId },
       make('div', null,
         make('strong', null, titles.get(order.voucherId) || t('orders.voucher', { id: order.voucherId })),
+        make('span', { class: 'soft', role: 'timer', 'aria-live': 'off', 'data-due': order.orderId }, timeToPay(order)),
         make('span', { class: 'order-id' }, order.orderId),
         make('span', { class: 'soft' }, order.createTime && Words.time(Page.instant(order.createTime)))),
       make('div', { class: 'order-end' },
-        make('span', { class: `badge status-${order.status}` }, t(`status.${order.status}`)),
+        make('span', { class: `badge status-${order.status}` }, t(`status.${isExpired(order) ? 'expired' : order.status}`)),
         order.status === UNPAID ? buttons(order) : null),
       order.status === UNPAID ? messageOf(order) : null);
     Page.render(box,
@@ -195,14 +209,22 @@ const Orders = (() => {
   }
 
   // An unpaid order may expire, or be changed on another device.
-  Page.whileVisible(WATCH_EVERY, async () => {
-    if (all().some((order) => order.status === UNPAID)) await first.load();
+  Page.whileVisible(1000, async () => {
+    const unpaid = all().filter((order) => order.status === UNPAID);
+    if (!unpaid.length) return 0;
+    await first.load();
+    return Math.min(WATCH_EVERY, ...unpaid.map(dueIn));
   });
+  setInterval(() => {
+    for (const timer of document.querySelectorAll('[data-due]')) timer.textContent = timeToPay(byId(timer.dataset.due));
+  }, 250);
   document.addEventListener('visibilitychange', () => { if (!document.hidden && Account.token()) first.load(); });
   if (tabs) tabs.addEventListener('message', () => first.load());
 
   return {
-    byId, find, load: first.load, ofVoucher, reload, reset, show, UNPAID,
+    byId, dueIn, find, load: first.load, ofVoucher, reload, reset, show, timeToPay, UNPAID,
+    // Whether the buyer's last order of a voucher has expired.
+    hasExpired: (voucher) => isExpired(all().find((order) => order.voucherId === voucher) || {}),
     known: () => first.data !== null,
     // Whether an attempt to buy may still bring an order.
     expect: (isExpected) => { expected = isExpected; show(); },

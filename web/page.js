@@ -21,15 +21,14 @@ const Page = (() => {
     'code.SALE_NOT_BEGUN': ['The sale has not started yet.', '秒杀尚未开始。'],
     'code.SALE_ENDED': ['The sale is over.', '秒杀已经结束。'],
     'code.VOUCHER_NOT_FOUND': ['This voucher is not on sale any more.', '该优惠券已下架。'],
-    'code.SHOP_NOT_FOUND': ['There is no such shop.', '店铺不存在。'],
-    'code.ORDER_NOT_FOUND': ['There is no such order.', '订单不存在。'],
+    'code.ORDER_NOT_FOUND': ['It is certain: there is no such order.', '已经确认：没有这个订单。'],
     'code.ORDER_FAILED': ['The order could not be placed because of an error on our side. Try again.', '系统原因导致下单失败，请重试。'],
     'code.ORDER_CANCELLED': ['This order has been cancelled.', '订单已取消。'],
     'code.ALREADY_PAID': ['This order has already been paid.', '订单已支付。'],
     'code.ORDER_REFUNDED': ['This order has been refunded.', '订单已退款。'],
     'code.OUTCOME_UNKNOWN': ['It is not known yet whether the order was placed.', '暂时无法确认订单是否成功。'],
+    'page.days': ['{days} d {clock}', '{days} 天 {clock}'],
     'page.offline': ['You are offline. This page goes on when the connection is back.', '你已离线，恢复连接后本页会继续。'],
-    'code.FORBIDDEN': ['The admin token is missing or wrong.', '管理令牌缺失或不正确。'],
   });
 
   // A monotonic clock, milliseconds since 1970: it does not jump when the machine's clock is set.
@@ -53,6 +52,15 @@ const Page = (() => {
     if (!offset || offset[1] - offset[0] < 100) return ms;
     const then = monotonic() + ms + (offset[0] + offset[1]) / 2;
     return ms + (1000 - then % 1000);
+  }
+
+  // Time left, as 1 d 03:12:10, rounded up so that it ends at zero.
+  function countdown(ms) {
+    const seconds = Math.max(0, Math.ceil(ms / 1000));
+    const two = (value) => String(value).padStart(2, '0');
+    const clock = `${two(Math.floor(seconds / 3600) % 24)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+    const days = Math.floor(seconds / 86400);
+    return days ? Words.t('page.days', { days, clock }) : clock;
   }
 
   // The instant of a local date-time in the server's zone: formatting a guess in that zone shows how far the guess is
@@ -183,5 +191,5 @@ const Page = (() => {
   Words.onChange(showOffline);
   showOffline();
 
-  return { lab, ask, growing, instant, isFailure, loaded, nextPoll, now, render, sleep, text, whileVisible };
+  return { lab, ask, countdown, growing, instant, isFailure, loaded, nextPoll, now, render, sleep, text, whileVisible };
 })();

@@ -10,6 +10,7 @@ const Purchase = (() => {
     'buy.pendingLong': ['Your order is taking longer than usual. This page keeps checking.', '生成订单的时间比平时长，本页会继续查询。'],
     'buy.unknown': ['No reply arrived. Looking up the result…', '没有收到响应，正在查询结果…'],
     'buy.unsure': ['It is still not known whether your order was placed; this page keeps looking. You can also try again: nobody gets two.', '暂时还不知道是否下单成功，本页会继续查询。你也可以再试一次，每人只会有一单。'],
+    'buy.noneFound': ['A minute has passed, and there is no order of yours. You can try again: nobody gets two.', '已过一分钟，仍没有你的订单。可以再试一次，每人只会有一单。'],
     'buy.order': ['Order {id}', '订单号 {id}'],
   });
 
@@ -18,8 +19,11 @@ const Purchase = (() => {
   const SLOW = 4000, LIMIT = 15000, UNSURE = 10000;
   // Attempts whose outcome is not in the orders yet: no other one begins meanwhile.
   const UNDER_WAY = ['buying', 'bought', 'pending', 'unknown'];
-  // They survive a reload of the page in this tab, for so long (milliseconds).
-  const KEY = 'attempts', KEPT_FOR = 120000;
+  // They survive a reload of the page in this tab.
+  const KEY = 'attempts';
+  // How long after the page gave up waiting for the reply the order may still appear, milliseconds: the service ends a request
+  // within 30 s, and what it had begun by then is decided within 30 s more.
+  const DECIDED = 60000;
 
   const listeners = [];
   const attempts = new Map(); // voucher id → {name, orderId, say, until, since, begun}
@@ -42,7 +46,7 @@ const Purchase = (() => {
     let kept = null;
     try { kept = JSON.parse(sessionStorage.getItem(KEY)); } catch { /* no storage */ }
     if (!kept || kept.token !== Account.token()) return;
-    for (const { voucher, name, orderId, begun } of kept.open.filter((one) => Date.now() - one.begun < KEPT_FOR)) {
+    for (const { voucher, name, orderId, begun } of kept.open.filter((one) => one.orderId || !isDecided(one))) {
       follow(voucher, set(voucher, { name: name === 'buying' ? 'unknown' : name, orderId, begun }));
     }
   }
@@ -54,6 +58,7 @@ const Purchase = (() => {
     return attempt && !isKnown ? attempt : null;
   }
 
+  const isDecided = (attempt) => Date.now() - attempt.begun > DECIDED;
   const isSlow = (attempt) => performance.now() - attempt.since > (attempt.name === 'buying' ? SLOW : UNSURE);
 
   async function buy(voucher) {
@@ -71,15 +76,17 @@ const Purchase = (() => {
   function refuse(voucher, reply) {
     if (reply.status === 401) set(voucher, null);
     else if (reply.code === 'ALREADY_ORDERED') follow(voucher, set(voucher, { name: 'owned', orderId: reply.orderId }));
-    else if (reply.code === 'SOLD_OUT') set(voucher, { name: 'soldOut' });
-    else set(voucher, { name: 'failed', say: Page.text(reply), until: performance.now() + reply.waitMs });
+    else fail(voucher, Page.text(reply), reply.waitMs);
   }
 
-  // Looks for the attempt's order, by its id or among the buyer's orders, until it is there or refused, or another attempt
-  // has begun. Not finding it proves nothing, so there is no limit of time; the intervals grow.
+  const fail = (voucher, say, waitMs = 0) => set(voucher, { name: 'failed', say, until: performance.now() + waitMs });
+
+  // Looks for the attempt's order, by its id or among the buyer's orders, at growing intervals, until it is there, or certain
+  // not to come, or another attempt has begun.
   async function follow(voucher, attempt) {
     const pause = Page.growing(attempt.orderId ? 300 : 600, 15000);
     while (attempts.get(voucher) === attempt) {
+      const wasDecided = isDecided(attempt);
       // Asks for both: the list must not go on saying that there is no order.
       const [list, one] = await Promise.all([Orders.load(), attempt.orderId ? Orders.find(attempt.orderId) : null]);
       const reply = one || list;
@@ -89,10 +96,11 @@ const Purchase = (() => {
         Orders.reload();
         return;
       }
-      // A pending order is known to the service until it is final. Any other may still appear.
-      if (attempt.name === 'pending' && reply && reply.status === 200 && !reply.ok) { refuse(voucher, reply); return; }
+      // Asked by its id, the service refuses an order only if there will never be one.
+      if (one && one.status === 200 && !one.ok) { refuse(voucher, one); return; }
       // The order that the refusal was about is not in the list: it may be gone when the buyer tries again.
-      if (attempt.name === 'owned' && isSlow(attempt)) { set(voucher, { name: 'failed', say: () => Words.t('code.ALREADY_ORDERED'), until: 0 }); return; }
+      if (attempt.name === 'owned' && isSlow(attempt)) { fail(voucher, () => Words.t('code.ALREADY_ORDERED')); return; }
+      if (!attempt.orderId && wasDecided && list && list.ok) { fail(voucher, () => Words.t('buy.noneFound')); return; }
       await Page.sleep(pause(reply ? reply.waitMs : 0));
       listeners.forEach((listener) => listener());
     }

@@ -14,7 +14,6 @@ const Sale = (() => {
     'sale.over': ['Ended on {date}', '已于 {date} 结束'],
     'sale.left': ['Left', '剩余'],
     'sale.some': ['{count} left', '剩余 {count}'],
-    'sale.days': ['{days} d {clock}', '{days} 天 {clock}'],
     'sale.price': ['Buy for {price}', '{price} 立即抢购'],
     'sale.more': ['More from this shop', '本店更多优惠'],
     'sale.ordinary': ['Sold in the shop', '到店购买'],
@@ -32,6 +31,7 @@ const Sale = (() => {
     'buy.toOrder': ['To my order', '去我的订单'],
     'buy.owned': ['You have one', '你已抢到'],
     'buy.soldOut': ['Sold out', '已售罄'],
+    'buy.expired': ['Your order was not paid in time, so it was cancelled.', '你的订单未按时支付，已被取消。'],
     'buy.again': ['Try again', '再试一次'],
     'buy.wait': ['Try again in {seconds} s', '{seconds} 秒后重试'],
   });
@@ -87,6 +87,7 @@ const Sale = (() => {
     const order = Orders.ofVoucher(sale.id);
     if (order) {
       const unpaid = order.status === Orders.UNPAID;
+      if (Orders.dueIn(order) <= 0) return { kind: 'off', label: t('orders.overdue'), order: order.orderId };
       return { kind: 'yours', label: t(unpaid ? 'buy.bought' : 'buy.owned'), order: order.orderId,
         say: unpaid ? t('buy.boughtSay') : t(`status.${order.status}`) };
     }
@@ -103,12 +104,12 @@ const Sale = (() => {
         : { kind: 'busy', label: t('buy.unknown'), order: attempt.orderId };
       default:
     }
+    // What became of the last attempt, or of the order that it brought.
+    const say = attempt.name === 'failed' ? attempt.say() : Orders.hasExpired(sale.id) ? t('buy.expired') : null;
     if (Page.now() < begin(sale)) return { kind: 'off', label: t('buy.notYet') };
-    if (Page.now() >= end(sale)) return { kind: 'off', label: t('buy.ended') };
-    if (sale.stock <= 0) return { kind: 'off', label: t('buy.soldOut'), say: attempt.name === 'soldOut' ? t('code.SOLD_OUT') : null };
-    if (attempt.name === 'soldOut') return { kind: 'go', label: t('buy.again'), press, say: t('code.SOLD_OUT') };
+    if (Page.now() >= end(sale)) return { kind: 'off', label: t('buy.ended'), say };
+    if (sale.stock <= 0) return { kind: 'off', label: t('buy.soldOut'), say };
     if (attempt.name === 'failed') {
-      const say = attempt.say();
       const wait = Math.ceil((attempt.until - performance.now()) / 1000);
       return wait > 0 ? { kind: 'off', label: t('buy.wait', { seconds: wait }), say, bad: true }
         : { kind: 'go', label: t('buy.again'), press, say, bad: true };
@@ -119,17 +120,10 @@ const Sale = (() => {
       return late ? { kind: 'go', label: t('buy.unchecked'), press, say: t('buy.uncheckedSay') } : { kind: 'busy', label: t('buy.checking') };
     }
     unknownSince = null;
-    return { kind: 'go', label: t('sale.price', { price: yuan(sale.payValue) }), press };
+    return { kind: 'go', label: t('sale.price', { price: yuan(sale.payValue) }), press, say };
   }
 
-  // Time left, as 1 d 03:12:10, rounded up so that it ends at zero.
-  function clock(ms) {
-    const seconds = Math.max(0, Math.ceil(ms / 1000));
-    const two = (value) => String(value).padStart(2, '0');
-    const text = `${two(Math.floor(seconds / 3600) % 24)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
-    const days = Math.floor(seconds / 86400);
-    return days ? t('sale.days', { days, clock: text }) : text;
-  }
+  const clock = Page.countdown;
 
   // Built once per sale and language; `refresh` fills in what changes.
   let built = null;
@@ -171,6 +165,7 @@ const Sale = (() => {
         make('dl', { class: 'facts' },
           make('div', null, make('dt', null, label), make('dd', null, countdown)),
           make('div', null, make('dt', { class: 'soft' }, t('sale.left')), make('dd', null, stock))),
+        make('p', { class: 'said', id: 'due', role: 'timer' }),
         button,
         make('div', { 'aria-live': 'polite', id: 'outcome' }, order, say), toOrder, stale,
         sale.rules ? make('details', null, make('summary', null, t('sale.rules')), make('p', { class: 'soft' }, sale.rules)) : null));
@@ -195,6 +190,7 @@ const Sale = (() => {
     const { kind, label, press, order, say, bad } = buttonOf(sale);
     built.press = press;
     setText(built.button, label);
+    setText(id('due'), kind === 'yours' ? Orders.timeToPay(Orders.ofVoucher(sale.id)) : '');
     built.button.dataset.kind = kind;
     // Not `disabled`: a button that has the focus keeps it while it is busy.
     built.button.setAttribute('aria-disabled', String(kind !== 'go'));

@@ -41,7 +41,8 @@ const SessionStory = (() => {
       make('p', { class: `conclusion ${(expected && tone) || ''}` }, t(expected ? `session.${outcome}` : 'session.unclear')));
   }
 
-  // ask() sends the request and returns the reply; nodes(): how many instances there are.
+  // ask(message) sends the request and returns the reply, which the element `message` then shows; nodes(): how many instances
+  // there are.
   function create(panel, { ask, nodes }) {
     let busy = false, failed = null, story = null;
     const title = make('h2', { id: 'session-title' }), intro = make('p', { class: 'soft' });
@@ -53,7 +54,7 @@ const SessionStory = (() => {
     async function run() {
       busy = true;
       show();
-      const reply = await ask();
+      const reply = await ask(said);
       busy = false;
       failed = reply.ok ? null : reply;
       if (reply.ok) story = reply.data;

@@ -45,7 +45,7 @@ run_mariadb() {
     --innodb-flush-log-at-trx-commit=1 --innodb-buffer-pool-size=256M --max-connections=3000 "${@:4}"
 }
 
-# `./dev test api` makes a database of its own, seckill_test_api.
+# `./dev test api` and `./dev test browser` make databases of their own.
 our_user() {
   cat <<END
 CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;
@@ -53,6 +53,7 @@ CREATE USER IF NOT EXISTS 'seckill'@'127.0.0.1';
 ALTER USER 'seckill'@'127.0.0.1' IDENTIFIED BY '$(secret mysql)';
 GRANT ALL ON seckill.* TO 'seckill'@'127.0.0.1';
 GRANT ALL ON seckill_test_api.* TO 'seckill'@'127.0.0.1';
+GRANT ALL ON seckill_test_browser.* TO 'seckill'@'127.0.0.1';
 END
 }
 

@@ -33,7 +33,7 @@ start_lab() {
   wait_until_ready lab 30 curl -fsS --noproxy '*' --max-time 2 "http://127.0.0.1:$SECKILL_LAB_PORT/lab/about"
 }
 
-# nginx_configuration: deploy/nginx.conf with its placeholders filled in, into .dev/nginx/.
+# nginx_configuration: deploy/nginx.conf with its placeholders filled in, and the pages, into .dev/nginx/.
 nginx_configuration() {
   local files connections name
   files=$(ulimit -Sn)
@@ -48,6 +48,7 @@ nginx_configuration() {
     !/[$][{]NGX_TWO[}]/ { print; next }
     { for (i = 1; i <= count; i++) { line = $0; sub(/[$][{]NGX_TWO[}]/, others[i], line); print line } }
     ' - deploy/nginx.conf >"$DATA/nginx/nginx.conf"
+  ln -sfn "$ROOT/web" "$DATA/nginx/web"
 }
 
 start_nginx() {

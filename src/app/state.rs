@@ -80,8 +80,11 @@ pub(super) async fn connect(
     let zone = config.sale.time_zone;
     let find_in =
         |store| OrderLookup::new(store, context.stream.clone(), config.sale.stream_unsure);
-    let lookup = find_in(OrderStore::new(servers.reads.clone(), zone));
-    let changed = OrderStore::new(servers.changes.clone(), zone);
+    let orders_on = |database: &Database| {
+        OrderStore::new(database.clone(), zone).with_expiry(config.sale.unpaid_seconds)
+    };
+    let lookup = find_in(orders_on(&servers.reads));
+    let changed = orders_on(&servers.changes);
     let lifetime = Lifetime::new(changed.clone(), sales.clone(), find_in(changed));
     let guards = Arc::new(Guards {
         purchases: Admission::new(&config.sale),

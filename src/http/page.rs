@@ -3,15 +3,16 @@
 //! by hand and part of the binary: nothing is built, fetched from elsewhere, or read from disk at run time.
 //!
 //! Every reply has a content security policy (see [`POLICY`]), so that a title or a name cannot run as script even if a
-//! page should ever insert it as markup. No text of a request or of the database is put into a page here.
+//! page should ever insert it as markup. No text of a request or of the database is put into a page here. The pages that
+//! stand for an error have theirs in themselves, as nginx sends them, too.
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use include_dir::{Dir, include_dir};
@@ -37,6 +38,8 @@ const PAGES: [(&str, &str); 3] = [
     ("/learn", "learn.html"),
     ("/docs/", "api.html"),
 ];
+
+const HTML: &str = "text/html; charset=utf-8";
 
 /// A file as it is sent.
 #[derive(Clone)]
@@ -84,13 +87,28 @@ pub fn routes(lab: bool, zone: Zone) -> Router {
         .route("/assets/{file}", get(asset));
     for (route, file) in PAGES {
         let text = with_settings(&served_files(text_of(file)), lab, zone);
-        let page = File::new("text/html; charset=utf-8", text.into());
+        let page = File::new(HTML, text.into());
         routes = routes.route(
             route,
             get(async move |headers: HeaderMap| page.reply(&headers)),
         );
     }
     routes.layer(CompressionLayer::new())
+}
+
+/// The reply at an address without a route: a page for a browser that opens it, and the envelope for all others. nginx does the
+/// same.
+pub async fn not_found(method: Method, headers: HeaderMap) -> Response {
+    let accepted = headers.get(ACCEPT).and_then(|types| types.to_str().ok());
+    if method != Method::GET || !accepted.unwrap_or_default().contains("text/html") {
+        return Error::NotFound.into_response();
+    }
+    let headers = [
+        (CONTENT_TYPE, HTML),
+        (CACHE_CONTROL, "no-store"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (StatusCode::NOT_FOUND, headers, text_of("not-found.html")).into_response()
 }
 
 fn text_of(file: &str) -> &'static str {

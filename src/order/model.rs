@@ -96,6 +96,10 @@ pub struct Order {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
     pub update_time: Option<NaiveDateTime>,
+    /// The end of the time to pay, where orders expire; of unpaid and cancelled orders only. Local, without an offset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:57:39")]
+    pub expire_time: Option<NaiveDateTime>,
 }
 
 /// `tb_voucher_order.status`.

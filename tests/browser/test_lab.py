@@ -257,6 +257,18 @@ class Lab(BrowserTest):
             page.get_by_role("button", name="中文").click()
             expect(page.locator("[data-kept-in=memory] .conclusion")).to_contain_text("同一个 cookie")
 
+    def test_a_run_that_was_left_by_back_is_found_again(self):
+        page = self.open_lab()
+        page.locator("#slow").check()
+        page.locator("#start").click()
+        page.locator("#run-section[data-state=running]").wait_for(timeout=RUN_TIMEOUT_MS)
+        page.go_back()
+        expect(page.locator("#run-section")).to_be_hidden()
+        page.locator("#start").click()
+        expect(page.locator("#said")).to_contain_text("Another run is under way.")
+        page.locator("#stop").click()
+        page.locator("#run-section[data-state=stopped]").wait_for(timeout=RUN_TIMEOUT_MS)
+
     def check_downloads(self, page):
         """The raw data and the report; returns when the run began."""
         with page.expect_download() as raw:
@@ -542,6 +554,51 @@ class Refused(BrowserTest):
         page.locator("#start").click()
         expect(page.locator("#said")).to_contain_text("The admin token is missing or wrong.")
         expect(page.locator("#run-section")).to_be_hidden()
+
+    def test_without_a_token_the_field_for_it_is_below_the_message_of_the_button(self):
+        for screen in (self.screen, PHONE_SCREEN):
+            page = self.open("/lab", viewport=screen)
+            for side in ("left", "right"):
+                page.locator(f"input[name=guess-{side}][value=holds]").check()
+            for button, message in (("#break", "#break-said"), ("#mission-run", "#mission-said"),
+                                    ("#session-ask", "#session-story .said"), ("#start", "#said")):
+                page.locator(button).click()
+                expect(page.locator(message)).to_have_text("The admin token is missing or wrong.")
+                expect(page.locator(message)).to_be_in_viewport(ratio=1)
+                expect(page.locator("#token")).to_be_focused()
+                # The browser scrolls it into view by whole pixels.
+                expect(page.locator("#token")).to_be_in_viewport(ratio=0.9)
+
+
+class RestartedLab(BrowserTest):
+    """A lab of the test's own, whose runs are lost when it is killed."""
+
+    loses_requests = True
+
+    def start_lab(self, port=0):
+        command = [os.environ["LOADTEST"], "lab", "--bind", f"127.0.0.1:{port}"]
+        lab = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        for end in (lab.stdout.close, lab.wait, lab.kill):
+            self.addCleanup(end)
+        return lab, int(re.search(r"127\.0\.0\.1:(\d+)", lab.stdout.readline())[1])
+
+    def test_a_run_that_was_lost_is_started_again(self):
+        lab, port = self.start_lab()
+        self.base = f"http://127.0.0.1:{port}"
+        page = self.open(LAB)
+        page.locator("#slow").check()
+        page.locator("#start").click()
+        running = page.locator("#run-section[data-state=running]")
+        running.wait_for(timeout=RUN_TIMEOUT_MS)
+        lab.kill()
+        expect(page.locator("#doing")).to_contain_text("does not answer")
+        lab.wait()
+        self.start_lab(port)
+        expect(page.locator("#said")).to_contain_text("no longer kept")
+        page.locator("#start").click()
+        running.wait_for(timeout=RUN_TIMEOUT_MS)
+        page.locator("#stop").click()
+        page.locator("#run-section[data-state=stopped]").wait_for(timeout=RUN_TIMEOUT_MS)
 
 
 class WithoutLab(BrowserTest):

@@ -220,13 +220,23 @@ class Shop(BrowserTest):
 
     def test_names_without_a_break_fit_every_screen(self):
         for screen in [self.screen, PHONE_SCREEN]:
-            page = self.open(Sale(shop="w" * 100, title="W" * 255).path, viewport=screen)
+            shop = Sale.new_shop("w" * 100, address="A" * 255)
+            sale = Sale(at=(10, shop), title="W" * 255, subTitle="S" * 255, rules="R" * 1024)
+            page = self.open(sale.path, viewport=screen)
             expect(page.locator("#sale-title")).to_have_text("W" * 255)
+            page.locator(".ticket summary").click()
             self.assert_fits(page)
+            self.assert_is_inside(page, "#buy", ".ticket")
             self.sign_in(page)
             page.locator("#buy").click()
             expect(page.locator("#orders")).to_contain_text("W" * 255)
             self.assert_fits(page)
+
+    def assert_is_inside(self, page, inner, outer):
+        """No part of the one is cut off by the other."""
+        inner, outer = (page.locator(one).bounding_box() for one in (inner, outer))
+        self.assertGreaterEqual(inner["x"], outer["x"])
+        self.assertLessEqual(inner["x"] + inner["width"], outer["x"] + outer["width"])
 
     def test_a_code_can_be_sent_again(self):
         page = self.open(Sale().path)

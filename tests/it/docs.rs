@@ -123,6 +123,18 @@ async fn an_instance_serves_its_document_and_pages_with_a_policy() {
         .send()
         .await
         .refused(404, "NOT_FOUND");
+    let opened = get(stack.url(), "/no/such/page").header("accept", "text/html,*/*;q=0.8");
+    let (status, headers, page) = opened.raw().await;
+    assert_eq!(
+        (status, headers["content-type"].to_str().unwrap()),
+        (404, html)
+    );
+    assert_eq!(page, read("web/not-found.html"));
+    post(stack.url(), "/no/such/page")
+        .header("accept", "text/html")
+        .send()
+        .await
+        .refused(404, "NOT_FOUND");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use crate::support::api::{Answer, get, post};
 use crate::support::eventually;
 use crate::support::hold::Hold;
 use crate::support::lab::Lab;
+use crate::support::read;
 use crate::support::stack::Stack;
 
 fn setting(lanes: [&str; 2], further_settings: Value) -> Value {
@@ -97,6 +98,9 @@ async fn a_request_that_changes_anything_needs_the_token_and_possible_settings()
         let answer = get(&lab.url, path).send().await;
         answer.refused(404, "NOT_FOUND");
     }
+    let opened = get(&lab.url, "/lab/x").header("accept", "text/html");
+    let (status, _, page) = opened.raw().await;
+    assert_eq!((status, page), (404, read("web/not-found.html")));
 
     // Bad settings are refused with what is possible.
     for (lanes, change, says) in [

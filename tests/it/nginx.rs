@@ -379,6 +379,39 @@ async fn a_node_that_accepts_no_connection_is_unreachable() {
 }
 
 #[tokio::test]
+async fn a_browser_that_opens_an_address_gets_a_page_in_place_of_nginxs_own_errors() {
+    let nobody = "127.0.0.1:1".to_owned();
+    let mixed = [
+        ("NGX_SECKILL", nobody.clone()),
+        ("NGX_JAVA", nobody.clone()),
+    ];
+    let accept = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
+    for nginx in [
+        Nginx::before([&nobody; 2]).await,
+        Nginx::start("nginx-mixed.conf", &mixed).await,
+    ] {
+        for (path, status, file) in [
+            ("/", 503, "unavailable.html"),
+            ("/lab?x=1", 503, "unavailable.html"),
+            ("/metrics", 404, "not-found.html"),
+        ] {
+            let page = nginx.request("GET", path, accept).await;
+            let text = json!(read(&format!("web/{file}")));
+            assert_eq!((page.status, &page.body), (status, &text), "{path}");
+            assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
+            assert_eq!(page.headers.get_all("x-request-id").iter().count(), 1);
+            let answer = nginx.request("GET", path, "accept: */*\r\n").await;
+            assert_eq!(answer.status, status, "{path}");
+            assert!(answer.body["code"].is_string(), "{answer:?}");
+        }
+        let answer = nginx
+            .request("POST", "/voucher-order/seckill/1", accept)
+            .await;
+        refused_by_nginx(&answer, 503, "OUTCOME_UNKNOWN");
+    }
+}
+
+#[tokio::test]
 async fn a_reply_has_its_requests_id() {
     let stack = Stack::start(1, &[]).await;
     let nginx = Nginx::before([stack.url(); 2]).await;

@@ -68,7 +68,7 @@ pub fn routes(lab: Arc<Lab>) -> Router {
         .route("/lab/runs/{id}/report", get(report));
     public_routes
         .merge(admin_routes)
-        .fallback(async || Refusal::no_route())
+        .fallback(page::not_found)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
         .with_state(lab)
 }

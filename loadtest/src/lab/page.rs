@@ -2,8 +2,10 @@
 
 use axum::extract::Path;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
 };
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chrono_tz::Tz;
 use include_dir::{Dir, include_dir};
@@ -38,6 +40,19 @@ pub async fn asset(Path(name): Path<String>) -> Result<Response, Refusal> {
     };
     let found = WEB.get_file(&name).ok_or_else(Refusal::no_route)?;
     Ok(file(kind, found.contents()))
+}
+
+/// The reply at an address without a route, as the service's: a page for a browser that opens it.
+pub async fn not_found(headers: HeaderMap) -> Response {
+    let accepted = headers.get(ACCEPT).and_then(|types| types.to_str().ok());
+    let page = WEB.get_file("not-found.html");
+    match page {
+        Some(page) if accepted.unwrap_or_default().contains("text/html") => {
+            let kind = [(CONTENT_TYPE, "text/html; charset=utf-8")];
+            (StatusCode::NOT_FOUND, kind, page.contents()).into_response()
+        }
+        _ => Refusal::no_route().into_response(),
+    }
 }
 
 fn file(kind: &'static str, text: impl IntoResponse) -> Response {

@@ -17,7 +17,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::timeout_at;
 
 use super::count::{rows_by_id, rows_sql};
-use super::orders::{OrderStore, SELECT_ORDER, drawn_at, in_zone};
+use super::orders::{OrderStore, drawn_at, in_zone};
 use super::transaction::{OrderTransaction, Sent};
 use crate::error::{Cause, Error};
 use crate::order::model::{Buyer, NewOrder, Order, is_refusal};
@@ -112,10 +112,11 @@ impl OrderStore {
         let drawn_at = drawn_at(self.zone, order_id);
         let sql_time = |time: DateTime<Utc>| time.format("%Y-%m-%d %H:%M:%S");
         let text = format!(
-            "{SELECT_ORDER} WHERE id = {order_id} FOR UPDATE NOWAIT; \
+            "{} WHERE id = {order_id} FOR UPDATE NOWAIT; \
              INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id, status) \
              SELECT {order_id}, {user_id}, {order_id}, 4 FROM DUAL \
              WHERE UTC_TIMESTAMP(6) NOT BETWEEN '{}' AND '{}'; ROLLBACK",
+            self.select_orders(),
             sql_time(drawn_at - NO_CLOCK_IS_AHEAD),
             sql_time(drawn_at + SETTLED_AFTER),
         );

@@ -24,6 +24,8 @@ pub struct OrderStore {
     pub(super) db: Database,
     /// The zone of times in replies, and of the day of order ids.
     pub(super) zone: Zone,
+    /// How long after it was made an unpaid order expires, seconds; 0 for never. Only for what replies say.
+    unpaid_seconds: u32,
     /// Held by a probe, so that they run one at a time.
     pub(super) probing: Arc<Mutex<()>>,
 }
@@ -34,8 +36,35 @@ impl OrderStore {
         OrderStore {
             db,
             zone,
+            unpaid_seconds: 0,
             probing: Arc::default(),
         }
+    }
+
+    /// The same store; it tells of orders that they expire after so many seconds.
+    pub fn with_expiry(self, unpaid_seconds: u32) -> Self {
+        OrderStore {
+            unpaid_seconds,
+            ..self
+        }
+    }
+
+    /// Selects orders, as replies show them. Existing tables differ in signedness, and in what may be NULL.
+    pub(super) fn select_orders(&self) -> String {
+        let expire_time = match self.unpaid_seconds {
+            0 => "NULL".to_owned(),
+            seconds => format!(
+                "CASE WHEN status IN (1, 4) THEN create_time + INTERVAL {seconds} SECOND END"
+            ),
+        };
+        // `order_id` is the id as text.
+        format!(
+            "SELECT CAST(id AS SIGNED) AS id, CAST(id AS CHAR) AS order_id, \
+             CAST(COALESCE(user_id, 0) AS SIGNED) AS user_id, CAST(COALESCE(voucher_id, 0) AS SIGNED) AS voucher_id, \
+             CAST(COALESCE(pay_type, 1) AS SIGNED) AS pay_type, CAST(COALESCE(status, 1) AS SIGNED) AS status, \
+             create_time, pay_time, use_time, refund_time, update_time, {expire_time} AS expire_time \
+             FROM tb_voucher_order"
+        )
     }
 
     /// The stock and the buyer's order, in one round trip and outside any transaction. `None` where there is no such
@@ -89,7 +118,7 @@ impl OrderStore {
 
     /// One order, as last committed. If it is not found, nothing is known: it may be about to be committed.
     pub async fn find(&self, order_id: i64) -> Result<Option<Order>, Error> {
-        let sql = format!("{SELECT_ORDER} WHERE id = ?");
+        let sql = format!("{} WHERE id = ?", self.select_orders());
         let query = sqlx::query_as(&sql).bind(order_id);
         let order = self
             .db
@@ -100,7 +129,7 @@ impl OrderStore {
 
     /// As [`OrderStore::find`], read from a server that takes writes.
     pub async fn find_current(&self, order_id: i64) -> Result<Option<Order>, Error> {
-        let sql = format!("{SELECT_ORDER} WHERE id = ?");
+        let sql = format!("{} WHERE id = ?", self.select_orders());
         let query = sqlx::query_as(&sql).bind(order_id);
         let order = self
             .db
@@ -112,8 +141,9 @@ impl OrderStore {
     /// A page of a user's orders, newest first; pages count from 1.
     pub async fn page_of_user(&self, user_id: i64, page: u32) -> Result<Vec<Order>, Error> {
         let sql = format!(
-            "{SELECT_ORDER} WHERE user_id = ? AND voucher_id NOT IN (0, id) \
-             ORDER BY tb_voucher_order.id DESC LIMIT ? OFFSET ?"
+            "{} WHERE user_id = ? AND voucher_id NOT IN (0, id) \
+             ORDER BY tb_voucher_order.id DESC LIMIT ? OFFSET ?",
+            self.select_orders()
         );
         let offset = u64::from(page.saturating_sub(1)) * u64::from(PAGE_SIZE);
         let query = sqlx::query(&sql).bind(user_id).bind(PAGE_SIZE).bind(offset);
@@ -125,16 +155,9 @@ impl OrderStore {
     }
 }
 
-// Existing tables differ in signedness, and in what may be NULL.
-pub(super) const SELECT_ORDER: &str = "SELECT CAST(id AS SIGNED) AS id, CAST(id AS CHAR) AS order_id, \
-     CAST(COALESCE(user_id, 0) AS SIGNED) AS user_id, CAST(COALESCE(voucher_id, 0) AS SIGNED) AS voucher_id, \
-     CAST(COALESCE(pay_type, 1) AS SIGNED) AS pay_type, CAST(COALESCE(status, 1) AS SIGNED) AS status, create_time, pay_time, use_time, refund_time, update_time \
-     FROM tb_voucher_order";
-
-// `order_id` is the id as text.
 from_row! { Order:
     id, order_id, user_id, voucher_id, pay_type, status;
-    create_time, pay_time, use_time, refund_time, update_time
+    create_time, pay_time, use_time, refund_time, update_time, expire_time
 }
 
 /// See [`OrderStore::drawn_at`].
@@ -150,9 +173,17 @@ pub(super) fn in_zone(zone: Zone, mut order: Order) -> Order {
         use_time,
         refund_time,
         update_time,
+        expire_time,
         ..
     } = &mut order;
-    let times = [create_time, pay_time, use_time, refund_time, update_time];
+    let times = [
+        create_time,
+        pay_time,
+        use_time,
+        refund_time,
+        update_time,
+        expire_time,
+    ];
     for time in times.into_iter().flatten() {
         *time = zone.to_local(time.and_utc());
     }

@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
+use chrono::{NaiveDateTime, TimeDelta};
 use seckill::clock::Zone;
 use seckill::connection;
 use seckill::order::audit::audit;
 use seckill::order::store::OrderStore;
 use secrecy::ExposeSecret;
-use serde_json::json;
+use serde_json::{Value, json};
 use sqlx::{Connection, MySqlConnection};
 use strategies::Strategy;
 
-use crate::support::api::{Answer, post};
+use crate::support::api::{Answer, get, post};
 use crate::support::database::{TestDatabase, is_oceanbase};
 use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack, buy};
@@ -247,6 +248,50 @@ async fn a_cancellation_returns_the_stock_of_only_those_orders_that_it_changes()
             "{strategy}: a cancelled order is paid"
         );
     }
+}
+
+#[tokio::test]
+async fn replies_say_when_an_unpaid_order_expires_or_has_expired() {
+    let mut stack = Stack::start(1, &[]).await;
+    stack.add_instance(&HOUR).await;
+    let [silent, url] = [0, 1].map(|index| stack.instances[index].url.clone());
+    let sale = stack.publish(2, "reentrant-lock").await;
+    let users = stack.users(2).await;
+    let orders_of = async |url: &str, user: &SignedIn| {
+        let mine = get(url, "/voucher-order/of/me").token(&user.token).send();
+        mine.await.data()[0].clone()
+    };
+    let time = |order: &Value, name: &str| -> NaiveDateTime {
+        order[name].as_str().expect("a time").parse().expect(name)
+    };
+
+    let id = buy(&url, &users[0], sale).await.data().as_i64().unwrap();
+    let order = orders_of(&url, &users[0]).await;
+    let lifetime = time(&order, "expireTime") - time(&order, "createTime");
+    assert_eq!(lifetime, TimeDelta::hours(1));
+    let one = get(&url, &format!("/voucher-order/{id}")).token(&users[0].token);
+    assert_eq!(one.send().await.data(), &order);
+    // An instance that lets no order expire does not say that it will.
+    assert_eq!(
+        orders_of(&silent, &users[0]).await["expireTime"],
+        Value::Null
+    );
+    let cancelled = act(&url, "cancel", &users[0], id).await;
+    let cancelled = cancelled.data();
+    assert!(time(cancelled, "updateTime") < time(cancelled, "expireTime"));
+    let id = buy(&url, &users[1], sale).await.data().as_i64().unwrap();
+    let paid = act(&url, "pay", &users[1], id).await;
+    assert_eq!(paid.data()["expireTime"], Value::Null);
+
+    let sale = stack.publish(1, "reentrant-lock").await;
+    let id = buy(&url, &users[1], sale).await.data().as_i64().unwrap();
+    let id = age(&stack, id).await;
+    eventually("it expires", async || unpaid(&stack).await == 0).await;
+    let expired = get(&url, &format!("/voucher-order/{id}")).token(&users[1].token);
+    let expired = expired.send().await;
+    let expired = expired.data();
+    assert_eq!(expired["status"], 4);
+    assert!(time(expired, "updateTime") > time(expired, "expireTime"));
 }
 
 #[tokio::test]

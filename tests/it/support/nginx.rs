@@ -55,6 +55,8 @@ impl Nginx {
             .find(|line| line.contains("${NGX_") && !line.contains('#'));
         assert_eq!(unreplaced, None, "a placeholder without a value");
         std::fs::write(folder.path().join("nginx.conf"), text).expect("write the configuration");
+        let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/web");
+        std::os::unix::fs::symlink(pages, folder.path().join("web")).expect("a link to the pages");
         let mut command = Command::new("nginx");
         command
             .arg("-p")
