@@ -16,7 +16,7 @@ function RunView(root, after = null) {
 
   const settingText = ({ setting }) => t('run.setting', {
     ...setting, instances: instances(setting.instances),
-    spread: [setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'), setting.inTurn && t('run.inTurn')].filter(Boolean).join(' · '),
+    spread: [setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'), setting.inTurn && t('run.inTurn'), setting.twoVouchers && t('run.twoVouchers')].filter(Boolean).join(' · '),
   });
 
   // ── One lane ───────────────────────────────────────────────────────────────────────────────────
@@ -106,6 +106,9 @@ function RunView(root, after = null) {
   const indexRefused = (lane) => (lane.result && lane.result.indexRefused
     ? make('p', { class: 'verdict warn index-refused' }, t('lane.index', { count: number(lane.result.indexRefused) })) : null);
 
+  const foreignDeletes = (lane) => (lane.result && lane.result.foreignDeletes
+    ? make('p', { class: 'verdict warn foreign-deletes' }, t('lane.foreign', { count: number(lane.result.foreignDeletes) })) : null);
+
   function showLane(lane, element) {
     Words.add({ [`${lane.strategy}.idea`]: lane.idea });
     const figure = make('figure', { class: 'lane-plot' });
@@ -118,7 +121,7 @@ function RunView(root, after = null) {
       make('p', { class: 'soft idea' }, t(`${lane.strategy}.idea`)), invariantList(lane), figure);
     // On a phone this is below the live parts of both lanes, so that these stay where they are.
     rest.replaceChildren(...[make('p', { class: 'mono lane-name', 'aria-hidden': 'true' }, lane.strategy),
-      tiles(lane), replies(lane), indexRefused(lane), verdict(lane)].filter(Boolean));
+      tiles(lane), replies(lane), indexRefused(lane), foreignDeletes(lane), verdict(lane)].filter(Boolean));
     // Drawn last: their width is known only after the layout.
     const width = widthOf(figure);
     const people = People.figure(lane, run.setting.buyers, width), shared = batches(lane, width);
@@ -198,7 +201,7 @@ function RunView(root, after = null) {
       const stepper = Stepper.create(parts, story.kind === 'held' ? 'good' : 'bad', (figure) => Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
       // The first story is open; the width of another is known when it is opened.
       const card = make('details', { class: `card story ${story.kind}`, 'data-kind': story.kind, open: at === 0, ontoggle: () => { if (card.open) stepper.ready(); } },
-        make('summary', null, make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length }))),
+        make('summary', null, make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.filter((request) => request.orderId).length }))),
         make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) }), ' ',
           story.fault ? make('strong', { class: 'story-fault' }, t('story.fault', { fault: t(`event.short.${story.fault}`) })) : null),
         stepper.element);
