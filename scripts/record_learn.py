@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes web/learn-records.js, the recordings that the page /learn shows, from runs of the side-by-side comparison.
+"""Writes recordings into web/learn-records.js, which the page /learn shows, from runs of the side-by-side comparison and from
+tests/it/foreign_delete.rs.
 
 usage: scripts/record_learn.py RUN.json...    the raw data of runs: ./dev load compare --json RUN.json, or the lab's download
 
-Stories are grouped by strategy, kind, number of nodes, and whether the unique index alone refused the second order (as after
-the lab cut leases short); the first story of each group is taken. A story in which a strategy held is left out if another
-run broke that strategy on as many nodes. Make the runs with at most three tries a buyer, so that the stories show every try.
-The nodes get the names that every page gives them: 8081, 8082.
+Stories are grouped by strategy, kind, number of nodes, whether the unique index alone refused the second order (as after the
+lab cut leases short), and whether the lock was compared before its release; the first story of each group is taken. It
+replaces that group's recording, and all others stay. A story in which a strategy held is left out if another run broke
+that strategy on as many nodes. Make the runs with at most three tries a buyer, so that the stories show every try.
+The nodes of a run get the names that every page gives them: 8081, 8082.
 """
 
 import json
@@ -26,24 +28,42 @@ def brief(value):
     return [brief(one) for one in value] if isinstance(value, list) else value
 
 
+def group(record):
+    steps = [step for request in record["requests"] for step in request["steps"]]
+    nodes = len({request["node"] for request in record["requests"]})
+    index = any(step.get("outcome") == "index-refused" for step in steps)
+    compared = any(step["step"] == "compared" for step in steps)
+    return record["strategy"], record["kind"], nodes, index, compared
+
+
+def kept():
+    """The recordings that are there."""
+    lines = FILE.read_text().splitlines() if FILE.exists() else []
+    return [json.loads(line.rstrip(",")) for line in lines if line.startswith("  {")]
+
+
+def recorded(file):
+    """The stories of a run."""
+    lanes = json.loads(Path(file).read_text())["lanes"]
+    stories = [(lane["strategy"], story) for lane in lanes for story in lane["stories"]]
+    names = sorted({request["node"] for _, story in stories for request in story["requests"]})
+    for strategy, story in stories:
+        for request in story["requests"]:
+            request["node"] = f"127.0.0.1:{8081 + names.index(request['node'])}"
+        yield brief({"strategy": strategy, "kind": story["kind"], "requests": story["requests"]})
+
+
 def main(files):
-    found = {}
-    lanes = [lane for file in files for lane in json.loads(Path(file).read_text())["lanes"]]
-    names = sorted({request["node"] for lane in lanes for story in lane["stories"] for request in story["requests"]})
-    for lane in lanes:
-        for story in lane["stories"]:
-            for request in story["requests"]:
-                request["node"] = f"127.0.0.1:{8081 + names.index(request['node'])}"
-            nodes = len({request["node"] for request in story["requests"]})
-            record = {"strategy": lane["strategy"], "kind": story["kind"], "requests": story["requests"]}
-            index = any(step.get("outcome") == "index-refused" for request in story["requests"] for step in request["steps"])
-            found.setdefault((lane["strategy"], story["kind"], nodes, index), brief(record))
-    broken = {(strategy, nodes) for strategy, kind, nodes, _ in found if kind != "held"}
+    new = {}
+    for record in (record for file in files for record in recorded(file)):
+        new.setdefault(group(record), record)
+    found = {group(record): record for record in kept()} | new
+    broken = {(strategy, nodes) for strategy, kind, nodes, *_ in found if kind != "held"}
     found = {key: record for key, record in found.items() if key[1] != "held" or (key[0], key[2]) not in broken}
     lines = [f"  {json.dumps(record, separators=(',', ':'))},\n" for _, record in sorted(found.items())]
     FILE.write_text(HEAD + "".join(lines) + "];\n")
-    for strategy, kind, nodes, index in sorted(found):
-        print(f"{strategy}: {kind}, {nodes} node(s){', refused by the index alone' if index else ''}")
+    for strategy, kind, nodes, index, compared in sorted(new):
+        print(f"{strategy}: {kind}, {nodes} node(s){', refused by the index alone' if index else ''}{', compared before the release' if compared else ''}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ Words.add({
   'form.buyers': ['Buyers', '买家'], 'form.tries': ['Tries each, at once', '每人同时尝试'], 'form.stock': ['Vouchers on sale', '优惠券数量'],
   'form.instances': ['Nodes', '节点数'], 'form.spreadSeconds': ['Buyers arrive over (s)', '买家在几秒内到达'], 'form.slow': ['Slow: they arrive over 20 seconds, to watch and to inject faults', '慢速：买家在 20 秒内陆续到达，便于观察和注入故障'],
   'form.inTurn': ['One after the other, to compare their speed', '先后进行，便于比较速度'], 'form.expect': ['What to expect', '会怎样'],
+  'form.twoVouchers': ['Each buyer first clicks another voucher, of which there is one; slow transactions lock the rows of both', '每位买家先抢另一张券，那张只有一份；慢事务不断锁住两张券的行'],
   'form.seed': ['Seed (optional)', '种子（可选）'],
   'form.idea': ['The idea', '思路'], 'form.risk': ['What can go wrong', '会出什么问题'], 'form.safe': ['Why it is safe', '为什么安全'],
   'form.token': ['Admin token', '管理令牌'],

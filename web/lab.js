@@ -63,7 +63,7 @@
     const lanes = (address.get('lanes') || '').split(',').filter((name) => about.strategies.some((one) => one.name === name));
     setting = { ...about.defaults, lanes: lanes.length === 2 ? lanes : [...about.defaults.lanes], seed: whole('seed') };
     for (const name of [...NUMBERS, 'instances']) if (whole(name) !== null) setting[name] = whole(name);
-    if (address.get('inTurn') === 'true') setting.inTurn = true;
+    for (const name of ['inTurn', 'twoVouchers']) if (address.get(name) === 'true') setting[name] = true;
     if (about.nodes < 2) setting.instances = 1;
     showForm();
     missions.choose(address.get('mission'));
@@ -115,6 +115,7 @@
         oninput: (event) => { setting.seed = event.target.value === '' ? null : Number(event.target.value); } }));
     id('numbers').replaceChildren(...NUMBERS.map(field), seed, instances);
     id('in-turn').checked = Boolean(setting.inTurn);
+    id('two-vouchers').checked = Boolean(setting.twoVouchers);
     id('slow').checked = setting.spreadSeconds === SLOW_SECONDS;
     if (about.nodes < 2 && !said) say(() => t('form.alone'));
     showFaults();
@@ -125,6 +126,7 @@
   });
 
   id('in-turn').addEventListener('change', () => { setting.inTurn = id('in-turn').checked; });
+  id('two-vouchers').addEventListener('change', () => { setting.twoVouchers = id('two-vouchers').checked; });
 
   // ── A run ──────────────────────────────────────────────────────────────────────────────────────
 

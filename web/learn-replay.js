@@ -5,6 +5,8 @@
 const Replay = (() => {
   const planned = (request) => request.steps.filter(({ step }) => step !== 'arrived' && step !== 'answered');
   const end = (step) => step.at + (step.took || 0);
+  // Its transaction was rolled back although nothing refused it.
+  const isRolledBack = ({ reply }) => reply === 'UNAVAILABLE';
 
   // The setup of the model in which the record can happen. Hundreds of other buyers took part in the run, and the model has
   // none. So its stock is what the requests read if the record shows an oversell, and otherwise enough for all of them.
@@ -19,6 +21,8 @@ const Replay = (() => {
       stock: record.kind === 'oversold' ? Math.min(...read) : record.requests.length,
       index: !Ladder[record.strategy].unsafe,
       events: Object.fromEntries((Programs[record.strategy].events || []).map((event) => [event, 1])),
+      program: record.requests.some((request) => request.steps.some(({ step }) => step === 'compared')) ? 'compared' : 'request',
+      fails: record.requests.some(isRolledBack) ? 'ABC'[record.requests.findIndex(isRolledBack)] : undefined,
     };
   }
 
@@ -53,6 +57,9 @@ const Replay = (() => {
     function agrees(step, name, said) {
       const isBusy = ['lock-redis.again', 'lock-redis.busy'].includes(said.key);
       if (step.step === 'lock-busy' || isBusy) return step.step === 'lock-busy' && isBusy;
+      if (step.step === 'compared') return (step.outcome === 'own') === (said.key === 'compare-lock');
+      // Older recordings do not say whose lock it was.
+      if (step.step === 'unlocked' && step.outcome) return said.key === { foreign: 'delete-lock.foreign', lost: 'unlock.lost' }[step.outcome];
       if (name === 'look' && step.order !== undefined && step.order !== (said.key === 'look.order')) return false;
       return record.kind !== 'oversold' || step.stock === undefined || said.values.stock === undefined || step.stock === said.values.stock;
     }

@@ -179,12 +179,15 @@ const Learn = (() => {
   // Whether the strategy's own guard was lost in it, and the unique index alone refused the second order.
   const isIndexRefused = (record) => record.requests.some((request) => request.steps.some((step) => step.outcome === 'index-refused'));
 
-  // The record that fits the level best: of the same strategy, with the same end, on as many nodes. Where a lock can be lost,
+  // Whether a request that got no order deleted the lock of another.
+  const hasForeignDelete = ({ requests }) => requests.some((request) => !request.orderId && request.steps.some((step) => step.outcome === 'foreign'));
+
+  // The record that fits the level best: of the same strategy, with the same end, on as many nodes, with the same program. Where a lock can be lost,
   // a record in which that happened: the service always has the index behind such a lock.
   function recordOf(setup, breaks) {
     const nodes = new Set(setup.requests.map(([, node]) => node)).size;
     const loses = !Ladder[setup.strategy].unsafe && ['lease', 'pause', 'forget'].some((event) => event in setup.events);
-    const fits = (one) => [(one.kind === 'held') !== breaks || (loses && isIndexRefused(one)), isIndexRefused(one) === loses, nodesOf(one) === nodes];
+    const fits = (one) => [(one.kind === 'held') !== breaks || (loses && isIndexRefused(one)), isIndexRefused(one) === loses, Replay.setup(one).program === (setup.program || 'request'), nodesOf(one) === nodes];
     const score = (one) => fits(one).reduce((sum, fit) => 2 * sum + fit, 0);
     return Records.filter((one) => one.strategy === setup.strategy && fits(one)[0]).sort((a, b) => score(b) - score(a))[0];
   }
@@ -199,19 +202,20 @@ const Learn = (() => {
   function recording() {
     const record = recordOf(level(), proof.broken > 0);
     if (!record) return null;
-    const count = nodesOf(record);
+    const count = nodesOf(record), setup = Replay.setup(record);
     const steps = record.requests.flatMap((request, which) => [
       ...request.steps.filter(({ step }) => step !== 'arrived' && step !== 'answered').map((step) => ({ which, at: step.at + (step.took || 0), text: recorded(step, record.strategy) })),
       { which, at: request.answered, text: t('record.reply', { reply: t(`answer.${request.reply}`) }) },
     ]).sort((a, b) => a.at - b.at);
     const port = (node) => node.split(':').pop();
+    const kind = isIndexRefused(record) ? 'index' : hasForeignDelete(record) ? 'foreign' : record.kind;
     return make('section', { class: 'record' }, make('h3', null, t('record.title')),
-      make('p', null, t(isIndexRefused(record) ? 'record.index' : `record.${record.kind}`, { count: record.requests.length, nodes: t('run.nodes', { count }) })),
+      make('p', null, t(`record.${kind}`, { count: record.requests.length, nodes: t('run.nodes', { count }) })),
       make('div', { class: 'table-frame', tabindex: '0', role: 'group', 'aria-label': t('record.title') }, make('table', null,
         make('thead', null, make('tr', null, make('th', { scope: 'col' }, t('record.ms')), record.requests.map((request, at) => make('th', { scope: 'col' }, `${'ABC'[at]} · ${t('node', { node: port(request.node) })}`)))),
         make('tbody', null, steps.map((step) => make('tr', null, make('th', { scope: 'row' }, step.at.toFixed(2)), record.requests.map((_, at) => make('td', null, at === step.which ? step.text : ''))))))),
       make('div', { class: 'row' },
-        button('quiet', 'record.play', () => show(Replay.setup(record), Replay.find(record))),
+        button('quiet', 'record.play', () => show(setup, Replay.find(record))),
         document.documentElement.dataset.lab === 'true' && make('a', { class: 'button', href: `/lab#lanes=${record.strategy},${record.strategy === 'row-lock' ? 'group-commit' : 'row-lock'}&instances=${count}` }, t('record.lab'))));
   }
 

@@ -28,9 +28,10 @@ const Missions = (() => {
     'mission.retry': ['Compare, or wait in line', '比较，还是排队'],
     'mission.retry.task': ['The left takes a voucher only if the stock is still what it read. The right waits in line at the sale’s row. There are enough vouchers for half of the people.', '左边只有在库存仍等于读到的值时才扣减；右边在这场秒杀的行上排队。优惠券只够一半的人。'],
     'mission.retry.moral': ['Of all who read the same number, one succeeds; the rest are refused although there is stock left.', '读到同一个数字的人只有一个成功，其余人在还有库存时就被拒绝。'],
-    'mission.lease': ['Leases that end too early', '租期提前结束'],
-    'mission.lease.task': ['Both lock in Redis. On the left a lease is 3 ms, and the end of the work deletes the lock, whoever holds it. On the right a lease outlives the work, and only its owner releases the lock.', '两边都在 Redis 里加锁。左边租期只有 3 毫秒，业务结束时直接删除锁，不管是谁的；右边租期长于业务，只有持有者才能释放锁。'],
-    'mission.lease.moral': ['A lease is a guess about time: once it is over, two requests hold the lock. So it is renewed or long, and what holds in the end is the database’s unique index.', '租期只是对时间的猜测：一旦到期，两个请求就同时持有锁。所以要续期或留足时间，而最终守住规则的是数据库的唯一索引。'],
+    'mission.lease': ['The lock of another, deleted', '误删：删掉了别人的锁'],
+    'mission.lease.task': ['Both lock in Redis, one lock per buyer, whatever the voucher. Each buyer first clicks another voucher, of which there is only one: nearly all of these clicks wait for its row, find nothing left and are rolled back, and their finally releases the lock. On the left a lease is 3 ms, and the release is a DEL, whoever holds the lock. On the right a lease outlives the work, and only its holder releases the lock.', '两边都在 Redis 里按买家加锁，不分抢的是哪张券。每位买家先点另一张券，那张只有一份：这些请求几乎都要等行锁，却抢不到，事务回滚，finally 照样释放锁。左边租期只有 3 毫秒，释放就是直接 DEL，不管锁是谁的；右边租期长于业务，只有持有者才能释放锁。'],
+    'mission.lease.moral': ['A request that was rolled back has no order, and broke the rule all the same: its lease had ended, a second request held the lock, and its DEL deleted that one’s lock. A third came in beside the second: two orders. Release a lock only if it is yours; comparing and deleting must be one atomic operation. Leases that end in mid-work make second orders, too: renew them, or make them long.', '回滚的请求自己没有下单，却照样打破了规则：它的租期先到，第二个请求拿到锁，它的 DEL 误删了第二个的锁，第三个又进来，和第二个都下了单。锁只能由持有者释放，判断和删除必须是一个原子操作。左边还有些重复订单不是误删，只是租期先到：租期要续，或者留足时间。'],
+    'mission.foreign': ['{count} locks of others deleted', '误删别人的锁 {count} 次'],
     'mission.batch': ['A burst', '瞬间高峰'],
     'mission.batch.task': ['Five hundred people at once, on one side after the other. The left locks the sale’s row for each order; the right gathers what arrives during a commit into the next one.', '五百人同时到来，两边先后进行。左边为每个订单锁住秒杀的行；右边把提交期间到达的订单合并进下一次提交。'],
     'mission.batch.moral': ['Many orders, one wait for the disk. The longer the queue, the larger the commits: look at how many orders shared one.', '多个订单，只等一次磁盘。排队越长，每次提交的订单越多：看看有多少订单共享了一次提交。'],
@@ -40,12 +41,14 @@ const Missions = (() => {
     { id: 'memory', lanes: ['process-lock', 'reentrant-lock'], buyers: 160, tries: 4, stock: 140, instances: 2, spreadSeconds: 3, asks: ['left', 'right'], shows: ([left]) => left.duplicates > 0 },
     { id: 'read', lanes: ['naive', 'conditional'], buyers: 200, tries: 1, stock: 60, instances: 2, spreadSeconds: 0, asks: ['left', 'right'], shows: ([left]) => left.oversold > 0 },
     { id: 'retry', lanes: ['compare-and-set', 'row-lock'], buyers: 200, tries: 1, stock: 100, instances: 2, spreadSeconds: 0, asks: ['left', 'more'], shows: ([left, right]) => left.orders < right.orders },
-    { id: 'lease', lanes: ['setnx-unowned', 'setnx-lock'], buyers: 120, tries: 4, stock: 100, instances: 2, spreadSeconds: 2, asks: ['left', 'right'], shows: ([left]) => left.duplicates > 0 },
+    { id: 'lease', lanes: ['setnx-unowned', 'setnx-lock'], buyers: 120, tries: 8, stock: 500, instances: 2, spreadSeconds: 2, twoVouchers: true, asks: ['left', 'right'], shows: ([left]) => left.deletedLock },
     { id: 'batch', lanes: ['row-lock', 'group-commit'], buyers: 500, tries: 1, stock: 500, instances: 2, spreadSeconds: 0, inTurn: true, asks: ['right', 'faster'], shows: ([left, right]) => right.perS > left.perS },
   ];
 
   // Whether a judged run shows the point of a mission.
-  const isShown = (mission, run) => mission.shows(run.lanes.map(({ result: { report } }) => ({ ...report.verdict, perS: report.orders_per_s })));
+  const isShown = (mission, run) => mission.shows(run.lanes.map(({ result: { report }, stories = [] }) => ({
+    ...report.verdict, perS: report.orders_per_s, deletedLock: stories.some(({ requests }) => requests.some((request) => request.elsewhere)),
+  })));
 
   const optionsOf = ({ lanes }, ask) => ({
     left: ['holds', 'breaks'], right: ['holds', 'breaks'], faster: lanes, more: [...lanes, 'equal'],
@@ -69,10 +72,11 @@ const Missions = (() => {
       const commits = ask === 'faster' ? run.lanes.map(commitsOf).filter(Boolean) : [];
       return { option: same ? 'equal' : a >= b ? left : right, figures: [t(ask === 'more' ? 'mission.orders' : 'mission.rates', figures(a, b)), ...commits].join('; ') };
     }
-    const { indexRefused = 0, report: { verdict: { duplicates, oversold } } } = run.lanes[ask === 'left' ? 0 : 1].result;
+    const { indexRefused = 0, foreignDeletes = 0, report: { verdict: { duplicates, oversold } } } = run.lanes[ask === 'left' ? 0 : 1].result;
     return {
       option: duplicates + oversold > 0 ? 'breaks' : 'holds',
-      figures: t('mission.violations', { duplicates, oversold: Math.max(0, oversold) }) + (indexRefused ? `; ${t('mission.index', { count: indexRefused })}` : ''),
+      figures: [t('mission.violations', { duplicates, oversold: Math.max(0, oversold) }), indexRefused && t('mission.index', { count: indexRefused }),
+        foreignDeletes && t('mission.foreign', { count: foreignDeletes })].filter(Boolean).join('; '),
     };
   }
 

@@ -7,6 +7,7 @@ Words.add({
   'state.done': ['finished', '已完成'], 'state.stopped': ['stopped', '已停止'], 'state.failed': ['failed', '失败'],
   'run.setting': ['{buyers|buyer|buyers} × {tries|try|tries} · {stock|voucher|vouchers} · {instances} · {spread} · seed {seed}', '{buyers} 位买家 × 每人 {tries} 次 · {stock} 份 · {instances} · {spread} · 种子 {seed}'],
   'run.inTurn': ['one after the other', '先后进行'],
+  'run.twoVouchers': ['another voucher first, slow transactions', '先抢另一张券，有慢事务'],
   'run.spread': ['over {seconds} s', '{seconds} 秒内到达'], 'run.burst': ['all at once', '同时到达'],
   'run.safe': ['should hold', '保证正确'], 'run.unsafe': ['broken on purpose', '反面教材'],
   'lane.orders': ['orders', '订单'], 'lane.stock': ['stock left', '剩余库存'], 'lane.issued': ['{count} on sale', '共售 {count} 份'],
@@ -18,6 +19,7 @@ Words.add({
   'lane.p50': ['p50 ms', 'p50 毫秒'], 'lane.p99': ['p99 ms', 'p99 毫秒'],
   'lane.replies': ['Replies by kind', '各类响应'],
   'lane.tryAgain': ['“Try again”: the purchase took too long, for example waiting for the sale’s row, or too many were under way. It ordered nothing, and these buyers do not come back.', '“请重试”：抢购等待过久（例如在排队等这场秒杀的行），或同时抢购的人太多。没有下单，这里的买家也不再重试。'],
+  'lane.foreign': ['{count|time|times} a request deleted the lock of another.', '误删别人的锁 {count} 次。'],
   'lane.index': ['The locks let {count|second order|second orders} through; the database’s unique index did not.', '锁放过了 {count} 个重复订单，由数据库的唯一索引拒绝。'],
   'kind.ORDERED': ['ordered', '抢购成功'], 'kind.PENDING': ['pending', '处理中'], 'kind.WITHDRAWN': ['refused later', '随后被拒'], 'kind.SOLD_OUT': ['sold out', '已售罄'],
   'kind.ALREADY_ORDERED': ['has one already', '已有一份'], 'kind.LOCK_BUSY': ['lock busy', '锁被占用'], 'kind.STOCK_CHANGED': ['stock changed', '库存已变动'],
@@ -64,7 +66,7 @@ function RunView(root, after = null) {
 
   const settingText = ({ setting }) => t('run.setting', {
     ...setting, instances: instances(setting.instances),
-    spread: [setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'), setting.inTurn && t('run.inTurn')].filter(Boolean).join(' · '),
+    spread: [setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'), setting.inTurn && t('run.inTurn'), setting.twoVouchers && t('run.twoVouchers')].filter(Boolean).join(' · '),
   });
 
   // ── One lane ───────────────────────────────────────────────────────────────────────────────────
@@ -157,6 +159,9 @@ function RunView(root, after = null) {
   const indexRefused = (lane) => (lane.result && lane.result.indexRefused
     ? make('p', { class: 'verdict warn index-refused' }, t('lane.index', { count: number(lane.result.indexRefused) })) : null);
 
+  const foreignDeletes = (lane) => (lane.result && lane.result.foreignDeletes
+    ? make('p', { class: 'verdict warn foreign-deletes' }, t('lane.foreign', { count: number(lane.result.foreignDeletes) })) : null);
+
   function showLane(lane, element) {
     Words.add({ [`${lane.strategy}.idea`]: lane.idea });
     const figure = make('figure', { class: 'lane-plot' });
@@ -169,7 +174,7 @@ function RunView(root, after = null) {
       make('p', { class: 'soft idea' }, t(`${lane.strategy}.idea`)), invariantList(lane), figure);
     // On a phone this is below the live parts of both lanes, so that these stay where they are.
     rest.replaceChildren(...[make('p', { class: 'mono lane-name', 'aria-hidden': 'true' }, lane.strategy),
-      tiles(lane), ...replies(lane), indexRefused(lane), verdict(lane)].filter(Boolean));
+      tiles(lane), ...replies(lane), indexRefused(lane), foreignDeletes(lane), verdict(lane)].filter(Boolean));
     // Drawn last: their width is known only after the layout.
     const width = widthOf(figure);
     const people = People.figure(lane, run.setting.buyers, width), shared = batches(lane, width);
@@ -254,7 +259,7 @@ function RunView(root, after = null) {
       const stepper = Stepper.create(parts, story.kind === 'held' ? 'good' : 'bad', (figure) => Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
       // The first story is open; the width of another is known when it is opened.
       const card = make('details', { class: `card story ${story.kind}`, 'data-kind': story.kind, open: at === 0, ontoggle: () => { if (card.open) stepper.ready(); } },
-        make('summary', null, make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length }))),
+        make('summary', null, make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.filter((request) => request.orderId).length }))),
         make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) }), ' ',
           isConcerned(story) ? make('strong', { class: 'story-fault' }, t('story.fault', { fault: t(`event.short.${story.fault}`) })) : null),
         stepper.element);

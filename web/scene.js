@@ -28,7 +28,15 @@ const Scene = (() => {
       const failed = step.outcome === 'failed';
       switch (step.step) {
         case 'locked': locks.push({ name: step.name, place: step.place, node: request.node }); request.doing = 'locked'; break;
-        case 'unlocked': { const held = locks.findIndex((lock) => lock.name === step.name); if (held >= 0) locks.splice(held, 1); break; }
+        case 'unlocked': {
+          // A foreign DEL ends the lock of another; its own had ended before.
+          const owner = step.outcome === 'foreign' && steps.find((other) => other.request.orderId === step.owner);
+          for (const name of [step.name, owner && owner.name]) {
+            const held = locks.findIndex((lock) => lock.name === name);
+            if (held >= 0) locks.splice(held, 1);
+          }
+          break;
+        }
         case 'lock-busy': case 'lock-failed': request.doing = 'refused'; break;
         case 'looked': case 'row-locked': request.doing = 'read'; break;
         case 'placed':

@@ -28,8 +28,16 @@ const Story = (() => {
     }
   }
 
+  // A foreign DEL takes effect as soon as its node has sent it, after the other request has acquired the lock that it deletes.
+  function placeForeignDeletes(moments) {
+    for (const one of moments.filter(({ outcome }) => outcome === 'foreign')) {
+      const acquired = moments.find(({ step, request }) => step === 'locked' && request.orderId === one.owner);
+      one.moment = Math.max(one.at, acquired ? acquired.moment + 0.001 : 0);
+    }
+  }
+
   const colours = {
-    locked: 'four', unlocked: 'four', 'lock-busy': 'refused', 'lock-failed': 'refused', looked: 'one', 'row-locked': 'four',
+    compared: 'one', locked: 'four', unlocked: 'four', 'lock-busy': 'refused', 'lock-failed': 'refused', looked: 'one', 'row-locked': 'four',
     placed: 'two', inserted: 'two', decremented: 'two', committed: 'three', 'batch-committed': 'three', queued: 'six', admitted: 'two', consumed: 'three', answered: 'six',
   };
 
@@ -47,16 +55,23 @@ const Story = (() => {
       return [...nodeSteps, answered];
     });
     placeCommitsBeforeReads(moments);
+    placeForeignDeletes(moments);
     moments.sort((a, b) => a.moment - b.moment || a.which - b.which);
 
-    // The state before each step: locks held, stock read, orders written and committed, by request.
+    // The state before each step: locks held, stock read, orders written and committed, by request; and who has just deleted
+    // the lock of another.
     const held = new Map(), looked = new Map(), written = new Set(), committed = new Set();
+    let deletedBy = null;
+    const nameOf = (orderId) => names[story.requests.findIndex((request) => request.orderId === orderId)] || t('step.another');
     const steps = moments.map((one, at) => {
-      const { key: wanted, strong } = sentence(one, { strategy, held, looked, written, committed, oneBuyer, all: moments });
+      const { key: wanted, strong } = sentence(one, { strategy, held, looked, written, committed, oneBuyer, deletedBy, all: moments });
       const saysFailure = /\.(failed|sold-out)$/.test(wanted);
       let key = Words.has(wanted) ? wanted : 'step.other';
       if (one.outcome === 'failed' && !saysFailure) key = 'step.failed';
+      const deleter = deletedBy;
       if (one.step === 'locked') held.set(one.which, one);
+      if (one.step === 'locked') deletedBy = null;
+      if (one.outcome === 'foreign') deletedBy = names[one.which];
       if (one.step === 'unlocked') held.delete(one.which);
       if (one.step === 'looked') looked.set(one.which, one.stock);
       if (one.step === 'inserted' || one.outcome === 'taken') written.add(one.which);
@@ -67,6 +82,8 @@ const Story = (() => {
         user: user(one.request),
         stock: one.stock ?? '?',
         step: one.step,
+        owner: one.owner === undefined ? '' : nameOf(one.owner),
+        deleter: deleter || '',
         others: one.orders === undefined ? '' : one.orders - 1,
         asks: t(hasLooked ? 'step.asks.again' : 'step.asks'),
         order: one.order === undefined ? '' : t(one.order ? 'step.yes' : 'step.no'),
@@ -81,6 +98,7 @@ const Story = (() => {
     let sentKey = oneNode ? 'story.sent.alone' : 'story.sent.same';
     if (!oneBuyer) sentKey = 'story.sent.others';
     const sent = Words.join(t(sentKey, { user: user(story.requests[0]), count: Math.max(tries, count), where }),
+      story.requests.map((request, at) => request.elsewhere && t('story.elsewhere', { name: names[at] })).filter(Boolean).join(''),
       oneBuyer && tries > count && t('story.sent.some', { count }));
     return { steps, sent, end: Math.max(...steps.map((step) => step.till)), conclusion: conclusion(story, moments), plot: plot(story, steps, names, port) };
   }
@@ -92,7 +110,7 @@ const Story = (() => {
   }
 
   // The key of a step's sentence, and whether the step is decisive: where it goes wrong, or where that is prevented.
-  function sentence(one, { strategy, held, looked, written, committed, oneBuyer, all }) {
+  function sentence(one, { strategy, held, looked, written, committed, oneBuyer, deletedBy, all }) {
     const others = (set) => [...set.keys()].filter((which) => which !== one.which);
     const locks = all.some((other) => other.step === 'locked');
     // Whether another request of this set (those that have read, say, or written) has not committed yet.
@@ -106,11 +124,14 @@ const Story = (() => {
         // A node records its release when Redis has answered, later than the lock became free. So of the other requests only one
         // that has not committed holds the lock in Redis for certain.
         const hasTwoHolders = one.place === 'redis' ? uncommitted(held) : isHeldByAnother;
+        if (hasTwoHolders && oneBuyer && deletedBy) return { key: `${key}.deleted`, strong: true };
         if (hasTwoHolders && oneBuyer) return { key: `${key}.${one.place}.again`, strong: true };
         if (wasHeldBefore && !isHeldByAnother && oneBuyer) return { key: `${key}.${one.place}.after`, strong: false };
         return { key: `${key}.${one.place}`, strong: false };
       }
+      case 'compared': return { key: `${key}.${outcome}`, strong: false };
       case 'unlocked': {
+        if (outcome === 'foreign' || outcome === 'lost') return { key: `${key}.${outcome}`, strong: outcome === 'foreign' };
         const early = all.some((other) => other.step === 'committed' && other.which === one.which && other.moment > one.moment);
         return { key: early ? 'step.unlocked.early' : key, strong: early };
       }
@@ -144,6 +165,7 @@ const Story = (() => {
           return { key: one.request.reply === 'SOLD_OUT' ? `${key}.sold-out` : `${key}.failed`, strong: true };
         }
         return { key: one.orders === 1 ? `${key}.alone` : key, strong: false };
+      case 'committed': return { key: outcome === 'failed' ? `${key}.failed` : key, strong: false };
       case 'admitted':
         if (outcome === 'failed') return { key: `${key}.failed`, strong: true };
         return { key, strong: false };

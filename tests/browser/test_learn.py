@@ -208,6 +208,31 @@ class Learn(BrowserTest):
             self.assertNotRegex(page.locator("#level").inner_text(), r"\b(move|said|waits|event|given|note|trace|answer|table|helper|guess|end)\.[a-z]")
         expect(page.locator(".result")).to_contain_text(f"of {count} levels won")
 
+    def test_a_level_of_a_foreign_delete_ends_with_a_recording_of_one(self):
+        for level, *said in (("setnx-unowned",), ("setnx-unowned-compare", "GET: the lock is mine", "the lease ended before its DEL")):
+            page = self.open(f"{FILE}#{level}")
+            page.locator("[data-guess=second-order]").click()
+            prove(page)
+            record = page.locator(".record")
+            for one in ("on 2 nodes", "its finally deletes B’s lock", *said):
+                expect(record).to_contain_text(one)
+            # In the columns of A, B and C: A has no order, B and C have one each, and only A's DEL came between their locks.
+            rows = [row.locator("td").all_inner_texts() for row in record.locator("tbody tr").all()]
+            column = lambda at: [row[at] for row in rows if row[at]]
+            self.assertEqual(column(0)[-1], "reply: failed")
+            self.assertIn("rolled back", column(0))
+            self.assertEqual([column(at)[-1] for at in (1, 2)], ["reply: ordered"] * 2)
+            moment = lambda at, text: next(number for number, row in enumerate(rows) if row[at] == text)
+            self.assertLess(moment(1, "locked"), moment(0, "deletes the lock of another"))
+            self.assertLess(moment(0, "deletes the lock of another"), moment(2, "locked"))
+            self.assertLess(moment(2, "locked"), moment(1, "committed"))
+            page.locator("[data-key='record.play']").click()
+            show_all(page)
+            log = page.locator(".log")
+            for one in ("its order is gone", "deletes the lock of B!"):
+                expect(log).to_contain_text(one)
+            expect(page.locator("[data-invariant=second-order]")).to_contain_text("Ann has 2 orders")
+
     def test_a_recording_says_what_each_step_came_to(self):
         page = self.open(FILE)
         for level, *said in [

@@ -125,6 +125,11 @@ async fn a_request_that_changes_anything_needs_the_token_and_possible_settings()
             json!({"instances": 1, "spreadSeconds": 31}),
             "0 to 30",
         ),
+        (
+            ["naive", "naive"],
+            json!({"instances": 1, "tries": 1, "twoVouchers": true}),
+            "twoVouchers needs tries of 2 or more",
+        ),
         (["naive", "naive"], json!({"tries": "many"}), "tries"),
     ] {
         let answer = start(&lab, setting(lanes, change)).await;
@@ -165,6 +170,31 @@ async fn without_a_token_nothing_can_be_changed_and_without_a_command_no_instanc
     assert_eq!(about.data()["faults"], offered);
     let run = post(&lab.url, "/lab/runs").json(setting(["naive", "conditional"], json!({})));
     run.send().await.refused(403, "FORBIDDEN");
+}
+
+/// Each buyer's first attempt is for another voucher, of which there is one.
+#[tokio::test]
+async fn attempts_on_another_voucher_are_not_judged() {
+    let stack = Stack::lab(1).await;
+    let lab = Lab::start(&stack, None).await;
+    let few = json!({"instances": 1, "buyers": 5, "tries": 4, "stock": 20, "twoVouchers": true});
+    let began = start(&lab, setting(["conditional", "row-lock"], few)).await;
+    let run = wait_for_state(&lab, began.data()["id"].as_str().unwrap(), "done").await;
+    for lane in 0..2 {
+        let report = &run["lanes"][lane]["result"]["report"];
+        assert_eq!(report["requests"], 15, "{report}");
+        let verdict = &report["verdict"];
+        assert_eq!(
+            (&verdict["lost"], &verdict["phantom"]),
+            (&json!(0), &json!(0))
+        );
+    }
+    let sold_elsewhere = "SELECT COUNT(*) FROM tb_seckill_voucher WHERE issued = 1 AND stock = 0";
+    assert_eq!(
+        stack.database.number(sold_elsewhere).await,
+        2,
+        "one in each lane"
+    );
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ mod decided;
 mod docs;
 mod drain;
 mod engine_properties;
+mod foreign_delete;
 mod foreign_keys;
 mod group_commit;
 mod guards;

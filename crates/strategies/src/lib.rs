@@ -4,11 +4,15 @@
 //! is in the service's `src/order/strategy/`. To add one, add a row to `table.rs`; the compiler then asks
 //! for its code, and `UPDATE=1 cargo test -p seckill-workload` writes the documents' tables.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 mod table;
 
 pub use table::{Guarantee, Row, Strategy, Text};
+
+/// The lease of `setnx-unowned`: shorter than a purchase often takes, so that the demonstration needs no pause of a process.
+/// A longer lease makes the same violation rarer.
+pub const SETNX_UNOWNED_LEASE: Duration = Duration::from_millis(3);
 
 impl Strategy {
     /// What is guaranteed about a second order of one user on so many instances.

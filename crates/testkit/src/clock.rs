@@ -42,8 +42,17 @@ pub fn environment(file: &Path) -> Vec<(&'static str, String)> {
 
 /// Steps the clock that follows `file` to the machine's plus this many seconds. The server sees it after up to a second.
 pub fn step(file: &Path, seconds: i32) -> io::Result<()> {
+    set(file, &format!("{seconds:+}s"))
+}
+
+/// Stops the clock that follows `file` at this time, such as `2026-11-30 12:00:00`. The server sees it after up to a second.
+pub fn stop(file: &Path, time: &str) -> io::Result<()> {
+    set(file, time)
+}
+
+fn set(file: &Path, text: &str) -> io::Result<()> {
     // The server must never read half of it.
     let new = file.with_extension("new");
-    std::fs::write(&new, format!("{seconds:+}s\n"))?;
+    std::fs::write(&new, format!("{text}\n"))?;
     std::fs::rename(&new, file)
 }

@@ -64,6 +64,9 @@ pub struct Report {
     /// Every attempt, for judging again.
     #[serde(skip)]
     pub records: Vec<Record>,
+    /// The attempts on [another voucher](BurstOptions::other_voucher_id), which count in nothing else here.
+    #[serde(skip)]
+    pub elsewhere: Vec<Record>,
     /// The tables that were judged.
     #[serde(skip)]
     pub snapshot: Snapshot,
@@ -211,6 +214,9 @@ pub async fn run_on_sale(
     let mut records = progress
         .watch(&what, total as u64, &options.live, generating)
         .await?;
+    let elsewhere = records
+        .extract_if(.., |record| options.is_elsewhere(record.observed.attempt))
+        .collect();
     let limit = options.wait_limit;
     let sale = PendingSale {
         access,
@@ -252,6 +258,7 @@ pub async fn run_on_sale(
         stock: options.stock,
         connections: options.connections_for(total),
         tables_unchanged,
+        elsewhere,
         snapshot: snapshots.swap_remove(0),
         ..Report::default()
     };

@@ -41,6 +41,9 @@ pub struct BurstOptions {
     /// The sale's strategy, by the service's name for it.
     #[arg(skip)]
     pub strategy: String,
+    /// The voucher of each buyer's first attempt, where that is another one: then this attempt is not judged.
+    #[arg(skip)]
+    pub other_voucher_id: Option<u64>,
     /// Over how long the buyers arrive, at random moments; zero: all at once.
     #[arg(skip)]
     pub spread: Duration,
@@ -67,6 +70,7 @@ impl BurstOptions {
             tries: 3,
             stock: 50,
             strategy: "reentrant-lock".to_owned(),
+            other_voucher_id: None,
             connections: 1024,
             timeout: Duration::from_secs(10),
             wait_limit: Duration::from_secs(30),
@@ -93,6 +97,11 @@ impl BurstOptions {
             wave.fill(first);
         }
         order.into_iter().zip(arrival_times).collect()
+    }
+
+    /// Whether a buyer's attempt of this number is for [another voucher](Self::other_voucher_id).
+    pub(crate) fn is_elsewhere(&self, attempt: u32) -> bool {
+        self.other_voucher_id.is_some() && attempt == 0
     }
 
     /// How many connections so many attempts use: at least one to each target.

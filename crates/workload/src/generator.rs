@@ -62,6 +62,8 @@ pub struct Attempt<T = ()> {
 pub struct Purchases<T = ()> {
     /// The voucher to buy.
     pub voucher_id: u64,
+    /// The voucher of each buyer's first attempt, where that is another one.
+    pub other_voucher_id: Option<u64>,
     /// The buyers.
     pub buyers: Arc<[Buyer]>,
     /// In the order in which they are made.
@@ -86,15 +88,21 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
     ) -> Result<Vec<Record>, Error> {
         let Self {
             voucher_id,
+            other_voucher_id,
             buyers,
             attempts,
             begin,
             traced,
         } = self;
-        let mut call = Call::post(format!("/voucher-order/seckill/{voucher_id}"));
-        if traced {
-            call = call.header(TRACE, HeaderValue::from_static("1"));
-        }
+        let call_for = |voucher_id| {
+            let call = Call::post(format!("/voucher-order/seckill/{voucher_id}"));
+            if traced {
+                return call.header(TRACE, HeaderValue::from_static("1"));
+            }
+            call
+        };
+        let call = call_for(voucher_id);
+        let other_call = other_voucher_id.map(call_for);
         let records = Arc::new(Mutex::new(Vec::with_capacity(attempts.len())));
         let targets = connections.targets();
         let mut queues = vec![VecDeque::new(); targets];
@@ -107,6 +115,10 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
         let made = records.clone();
         let next_job = move |target: usize| {
             let attempt: Attempt<T> = lock(&queues[target]).pop_front()?;
+            let call = match &other_call {
+                Some(other_call) if attempt.attempt == 0 => other_call,
+                _ => &call,
+            };
             Some(Job {
                 call: call.clone().token(&tokens[attempt.buyer].token),
                 due: attempt.due.map(|due| begin + due),
@@ -145,8 +157,11 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
     }
 }
 
-/// Generates the load, all attempts of one buyer at the same moment, and returns a record of each. All connections are open
-/// before the first is made.
+/// How long after one attempt of a buyer the next one is due, where the first is for another voucher.
+const CLICKS_EVERY: Duration = Duration::from_millis(2);
+
+/// Generates the load, and returns a record of each attempt. All attempts of one buyer are due at the same moment; or, where
+/// the first is for another voucher, one soon after the other. All connections are open before the first is made.
 ///
 /// # Errors
 /// An [`Error`] only before that; later, every failure is part of a record.
@@ -155,33 +170,42 @@ pub async fn generate(
     voucher_id: u64,
     buyers: &Arc<[Buyer]>,
 ) -> Result<Vec<Record>, Error> {
-    let attempts: Vec<_> = options
+    let between = match options.other_voucher_id {
+        Some(_) => CLICKS_EVERY,
+        None => Duration::ZERO,
+    };
+    let mut attempts: Vec<_> = options
         .arrivals(buyers.len())
         .into_iter()
-        .flat_map(|(buyer, due)| {
+        .flat_map(|(buyer, arrival)| {
             (0..options.tries).map(move |attempt| Attempt {
                 buyer,
                 attempt,
-                due: Some(due),
+                due: Some(arrival + attempt * between),
                 then: (),
             })
         })
         .collect();
+    attempts.sort_by_key(|attempt| attempt.due);
     let count = options.connections_for(attempts.len());
     let mut connections = Connections::new(&options.environment.targets, count, options.timeout)?;
     connections.open().await?;
     let purchases = Purchases {
         voucher_id,
+        other_voucher_id: options.other_voucher_id,
         buyers: buyers.clone(),
         attempts,
         begin: Instant::now(),
         traced: options.traced,
     };
     options.live.opened.cancel();
-    let live = options.live.clone();
+    let watched = options.clone();
     purchases
-        .make(&mut connections, &options.live, move |_, record| {
-            live.attempt(&record.observed.reply, record.latency());
+        .make(&mut connections, &options.live, move |attempt, record| {
+            if !watched.is_elsewhere(attempt.attempt) {
+                let reply = &record.observed.reply;
+                watched.live.attempt(reply, record.latency());
+            }
         })
         .await
 }

@@ -118,6 +118,27 @@ impl OrderRows {
         Ok(self.read_all(voucher_id..=voucher_id).await?.swap_remove(0))
     }
 
+    /// Locks the rows of these sales for `time`, again and again, as slow transactions do. Ends only where the database fails.
+    pub async fn keep_locking(&self, [first, second]: [u64; 2], time: Duration) -> Error {
+        let lock = format!(
+            "SELECT stock FROM tb_seckill_voucher WHERE voucher_id IN ({first}, {second}) FOR UPDATE"
+        );
+        loop {
+            let locking = async {
+                let mut transaction = self.pool.begin().await?;
+                transaction.execute(lock.as_str()).await?;
+                sleep(time).await;
+                transaction.rollback().await
+            };
+            if let Err(source) = locking.await {
+                return Error::Database {
+                    what: "while locking the sales",
+                    source,
+                };
+            }
+        }
+    }
+
     async fn read_all(&self, vouchers: RangeInclusive<u64>) -> Result<Vec<Snapshot>, Error> {
         let read = self.snapshots(vouchers).await;
         read.map_err(|source| Error::Database {

@@ -41,6 +41,12 @@ impl Trace {
         Some(Self { node, at_us, steps })
     }
 
+    /// The id of the order whose lock this attempt deleted, which was another's.
+    pub fn foreign_delete(&self) -> Option<i64> {
+        let owner = self.step("unlocked")?.saw.get("owner")?;
+        owner.as_str()?.parse().ok()
+    }
+
     /// The first step of that name.
     pub fn step(&self, name: &str) -> Option<&Step> {
         self.steps.iter().find(|step| step.step == name)
@@ -83,7 +89,8 @@ fn value(text: &str) -> Value {
     match text {
         "yes" => true.into(),
         "no" => false.into(),
-        _ => text.parse::<i64>().map_or_else(|_| text.into(), Into::into),
+        // An order's id stays text, since it passes 2^53.
+        _ => text.parse::<i32>().map_or_else(|_| text.into(), Into::into),
     }
 }
 
@@ -110,6 +117,15 @@ mod tests {
         assert_eq!(
             (batch("orders=3"), batch("outcome=failed,orders=3")),
             (Some(3), None)
+        );
+        let owner =
+            |saw: &str| Trace::read(&format!("node=a at=1 unlocked@1+2:{saw}"))?.foreign_delete();
+        assert_eq!(
+            (
+                owner("place=redis"),
+                owner("place=redis,outcome=foreign,owner=663194752102963525")
+            ),
+            (None, Some(663_194_752_102_963_525))
         );
         for bad in [
             "",

@@ -122,6 +122,7 @@ impl<'a> Sale<'a> {
         };
         let purchases = Purchases {
             voucher_id: self.voucher_id,
+            other_voucher_id: None,
             buyers: self.buyers.clone(),
             attempts,
             begin: begin.into_std(),

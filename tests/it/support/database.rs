@@ -180,22 +180,28 @@ impl TestDatabase {
         refusing.map_or(true, |done| done.rows_affected() == 0)
     }
 
-    /// A column of the process list, for what runs in this database now. Not from information_schema.processlist: MariaDB keeps
-    /// that in a temporary table, and crashed once when it dropped one.
+    /// A column of the process list, for what runs in this database now.
     async fn processes(&self, column: &str) -> Vec<String> {
+        let rows = self.process_list().await;
+        rows.iter().map(|row| process_text(row, column)).collect()
+    }
+
+    /// What runs in this database now. Not from information_schema.processlist: MariaDB keeps that in a temporary table, and
+    /// crashed once when it dropped one.
+    async fn process_list(&self) -> Vec<MySqlRow> {
         let all = sqlx::raw_sql("SHOW FULL PROCESSLIST")
             .fetch_all(&self.pool)
             .await;
-        // MySQL shows the values of a prepared statement, which need not be text.
-        let text = |row: &MySqlRow, column| {
-            let bytes: Option<Vec<u8>> = row.try_get_unchecked(column).expect("a column");
-            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
-        };
-        let all = all.expect("the statements that run");
-        all.iter()
-            .filter(|row| text(row, "db") == self.name)
-            .map(|row| text(row, column))
-            .collect()
+        let mut rows = all.expect("the statements that run");
+        rows.retain(|row| process_text(row, "db") == self.name);
+        rows
+    }
+
+    /// The ids of the connections that run a statement which contains this text.
+    pub async fn connections_that_run(&self, text: &str) -> Vec<String> {
+        let mut rows = self.process_list().await;
+        rows.retain(|row| process_text(row, "Info").contains(text));
+        rows.iter().map(|row| process_text(row, "Id")).collect()
     }
 
     /// Waits until a statement runs in it that contains this text, such as one that waits for a lock.
@@ -234,6 +240,12 @@ impl TestDatabase {
             .await
             .expect("connect to the test database")
     }
+}
+
+/// A column of the process list. MySQL shows the values of a prepared statement, which need not be text.
+fn process_text(row: &MySqlRow, column: &str) -> String {
+    let bytes: Option<Vec<u8>> = row.try_get_unchecked(column).expect("a column");
+    String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
 }
 
 pub fn is_oceanbase() -> bool {

@@ -81,6 +81,11 @@ pub struct Setting {
     #[arg(skip)]
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turn: bool,
+    /// Whether each buyer's first attempt is for another voucher, of which there is one: nearly all of these are rolled back.
+    /// They are not judged. Meanwhile slow transactions lock the rows of both, so that the work outlasts short leases.
+    #[arg(skip)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub two_vouchers: bool,
     /// What their order and moments are drawn from [default: a random one, which is printed]
     #[arg(long, default_value_t = drawn(), hide_default_value = true)]
     #[serde(default = "drawn")]
@@ -202,6 +207,8 @@ pub struct LaneResult {
     pub batches: Vec<(u64, u64)>,
     /// Second orders that no lock kept away and the database's unique index refused.
     pub index_refused: u64,
+    /// Locks of other requests that were deleted (误删).
+    pub foreign_deletes: u64,
 }
 
 /// Requests that met, and how.
@@ -214,7 +221,7 @@ pub struct Story {
     /// Why it ended so, in English and Chinese, where that follows from the strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<Text>,
-    /// By the time they were sent.
+    /// By the time they were sent, or had the lock.
     pub requests: Vec<Request>,
 }
 
@@ -242,6 +249,9 @@ pub struct Request {
     pub sent: f64,
     pub answered: f64,
     pub reply: String,
+    /// Whether it was for another voucher.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub elsewhere: bool,
     /// The order in the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order_id: Option<String>,

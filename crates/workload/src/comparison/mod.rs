@@ -39,6 +39,10 @@ use sampler::{Commits, Sampler};
 
 /// Connections of each lane.
 const CONNECTIONS: usize = 256;
+/// For how long slow transactions lock the rows of the sales: longer than a buyer clicks.
+const SALES_LOCKED: Duration = Duration::from_millis(200);
+/// For how long slow transactions lock the rows of the other vouchers: as long as a buyer clicks.
+const OTHERS_LOCKED: Duration = Duration::from_millis(20);
 /// The shares of attempts whose latency is in the result.
 const CURVE: [f64; 12] = [
     0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0,
@@ -53,13 +57,15 @@ pub const MOST: Setting = Setting {
     instances: 2,
     spread_seconds: 30,
     in_turn: false,
+    two_vouchers: false,
     seed: 0,
 };
 
 impl Setting {
     /// Whether nothing can go wrong: buyers with one attempt each get no second order.
     fn is_safe(&self, strategy: Strategy) -> bool {
-        let second = self.tries > 1 && strategy.second_order_on(self.instances).can_break();
+        let judged_tries = self.tries - u32::from(self.two_vouchers);
+        let second = judged_tries > 1 && strategy.second_order_on(self.instances).can_break();
         !strategy.row().oversell.can_break() && !second
     }
 
@@ -85,6 +91,9 @@ impl Setting {
                 return usage(format!("{name} must be {least} to {most}"));
             }
         }
+        if self.two_vouchers && self.tries == 1 {
+            return usage("twoVouchers needs tries of 2 or more".to_owned());
+        }
         Ok(())
     }
 }
@@ -102,7 +111,12 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
     let buyers = sessions::signed_in(&environment.access, 2 * per_lane).await?;
     let buyers = run_state.buyers.get_or_init(|| buyers);
     let buyers: [Arc<[Buyer]>; 2] = [buyers[..per_lane].into(), buyers[per_lane..].into()];
-    let lanes = lane_options(environment, &setting, run_state);
+    let mut lanes = lane_options(environment, &setting, run_state);
+    if setting.two_vouchers {
+        for lane in &mut lanes {
+            lane.other_voucher_id = Some(publish_another(lane).await?);
+        }
+    }
     let vouchers = [
         burst::publish(&lanes[0]).await?,
         burst::publish(&lanes[1]).await?,
@@ -121,7 +135,9 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
             buyers[lane].clone(),
         )
     };
+    let others = lanes.each_ref().map(|lane| lane.other_voucher_id);
     let reports = tokio::select! {
+        error = keep_rows_locked(environment, vouchers, others) => return Err(error),
         reports = sell_both(setting.in_turn, sell) => reports?,
         () = sample_from_opening(run_state, &sampler, setting.in_turn) => {
             return Err(Error::Usage("the sampler ended by itself".to_owned()));
@@ -164,6 +180,34 @@ fn lane_options(
     })
 }
 
+/// Slow transactions, where there are other vouchers. Ends only where the database fails.
+async fn keep_rows_locked(
+    environment: &Environment,
+    vouchers: [u64; 2],
+    others: [Option<u64>; 2],
+) -> Error {
+    let [Some(first), Some(second)] = others else {
+        return std::future::pending().await;
+    };
+    let rows = match OrderRows::open(&environment.access.database_url).await {
+        Ok(rows) => rows,
+        Err(error) => return error,
+    };
+    tokio::select! {
+        error = rows.keep_locking(vouchers, SALES_LOCKED) => error,
+        error = rows.keep_locking([first, second], OTHERS_LOCKED) => error,
+    }
+}
+
+/// Publishes another sale on the lane's strategy, of one voucher.
+async fn publish_another(lane: &BurstOptions) -> Result<u64, Error> {
+    let options = BurstOptions {
+        stock: 1,
+        ..lane.clone()
+    };
+    burst::publish(&options).await
+}
+
 /// Sells in both lanes by `sell`, at the same time or in turn.
 async fn sell_both<F>(in_turn: bool, sell: impl Fn(usize) -> F) -> Result<[Report; 2], Error>
 where
@@ -200,7 +244,8 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits
     let Document { lanes, events, .. } = &mut *document;
     for ((lane, mut report), commits) in lanes.iter_mut().zip(reports).zip(&commits) {
         let records = std::mem::take(&mut report.records);
-        let attempts = story::Attempts::from_records(&records, commits);
+        let elsewhere = std::mem::take(&mut report.elsewhere);
+        let attempts = story::Attempts::from_records(&records, &elsewhere, commits);
         lane.stories = attempts.stories(events);
         for story in &mut lane.stories {
             story.why = why(lane.strategy, story.kind, setting.instances);
@@ -213,6 +258,7 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits
             conformance: conformance(setting, lane.strategy, &report),
             report,
             index_refused: attempts.index_refused(),
+            foreign_deletes: attempts.foreign_deletes(),
             curve: CURVE.map(|share| (share, recorder.at_ms(share))).to_vec(),
             batches: attempts.batches(),
         });

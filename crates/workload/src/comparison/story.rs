@@ -1,12 +1,18 @@
 //! Stories: the few attempts of a sale that show why it ended as it did: two that both
-//! became orders of one user, two that sold the same last voucher, or, where the strategy held, one that was
-//! let through while others were turned away. Pure; works on the run's own records.
+//! became orders of one user, with the one that deleted the lock between them if there is one; two that sold the same last
+//! voucher; or, where the strategy held, one that was let through while others were turned away. Pure; works on the run's
+//! own records.
 //!
 //! The nodes' clocks need not agree. No request can arrive before it was sent, nor be answered before its last step
 //! ended: that bounds the difference between a node's clock and ours. Where all nodes may have the same difference, they
 //! are taken to have it, or requests that one node received late would be shown too early beside those of another.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use strategies::SETNX_UNOWNED_LEASE;
 
 use super::document::{Event, InjectedFault, Request, Story, StoryKind};
 use crate::{
@@ -22,6 +28,8 @@ const MOST: usize = 3;
 struct Attempt<'a> {
     record: &'a Record,
     trace: Trace,
+    /// Whether it was for another voucher.
+    elsewhere: bool,
     /// When the request arrived.
     at_us: i64,
     /// When its order was seen in the table, where it is committed after the reply.
@@ -43,7 +51,17 @@ impl Attempt<'_> {
         self.at_us + (steps.fold(0.0, f64::max) * 1e3).round() as i64
     }
 
+    /// When its first step of that name began and ended.
+    fn step_us(&self, name: &str) -> Option<(i64, i64)> {
+        let step = self.trace.step(name)?;
+        let us = |ms: f64| self.at_us + (ms * 1e3).round() as i64;
+        Some((us(step.at), us(step.at + step.took)))
+    }
+
     fn order_id(&self) -> Option<i64> {
+        if self.elsewhere {
+            return None;
+        }
         match self.record.observed.reply {
             Reply::Ordered(id) | Reply::Pending(id) => Some(id),
             _ => None,
@@ -101,15 +119,22 @@ pub struct Attempts<'a>(Vec<Attempt<'a>>);
 type Chosen<'a> = Vec<&'a Attempt<'a>>;
 
 impl<'a> Attempts<'a> {
-    /// Those of `records` that tell their steps. `commits` are the seconds from the first request at which orders that
+    /// Those of `records`, and of `elsewhere`, which were for another voucher, that tell their steps. `commits` are the seconds from the first request at which orders that
     /// were committed after the reply were in the table.
-    pub fn from_records(records: &'a [Record], commits: &HashMap<i64, f64>) -> Self {
-        let traced = records.iter().filter_map(|record| {
+    pub fn from_records(
+        records: &'a [Record],
+        elsewhere: &'a [Record],
+        commits: &HashMap<i64, f64>,
+    ) -> Self {
+        let records = records.iter().map(|record| (record, false));
+        let elsewhere = elsewhere.iter().map(|record| (record, true));
+        let traced = records.chain(elsewhere).filter_map(|(record, elsewhere)| {
             let trace = Trace::read(record.trace.as_deref()?)?;
             let at_us = i64::try_from(trace.at_us).ok()?;
             Some(Attempt {
                 record,
                 trace,
+                elsewhere,
                 at_us,
                 committed_us: None,
             })
@@ -149,14 +174,16 @@ impl<'a> Attempts<'a> {
         let missed = |chosen: &Chosen<'_>| !faults.is_empty() && met(chosen, faults).is_none();
         let rank = |chosen: &Chosen<'_>| (missed(chosen), obscurity(chosen));
         let (several, held) = self.group_by_user();
-        let two_orders = several.into_iter().min_by_key(rank);
+        let let_in = self.let_in_by_foreign_delete(SETNX_UNOWNED_LEASE);
+        let let_in = let_in.into_iter().find(|chosen| !missed(chosen));
+        let two_orders = let_in.or_else(|| several.into_iter().min_by_key(rank).map(by_arrival));
         let two_orders = two_orders.map(|chosen| story(StoryKind::TwoOrders, chosen, faults));
         // The first of several, which is that of the fewest vouchers.
         let oversold = self.oversold().into_iter().min_by_key(missed);
         let oversold = oversold.map(|chosen| story(StoryKind::Oversold, chosen, faults));
         let mut found: Vec<Story> = two_orders.into_iter().chain(oversold).collect();
         if found.is_empty() {
-            let held = held.into_iter().min_by_key(rank);
+            let held = held.into_iter().min_by_key(rank).map(by_arrival);
             found.extend(held.map(|chosen| story(StoryKind::Held, chosen, faults)));
         }
         found
@@ -168,6 +195,39 @@ impl<'a> Attempts<'a> {
             .iter()
             .filter(|attempt| attempt.is_index_refused())
             .count() as u64
+    }
+
+    /// How many locks of other requests were deleted.
+    pub fn foreign_deletes(&self) -> u64 {
+        self.0
+            .iter()
+            .filter(|attempt| attempt.trace.foreign_delete().is_some())
+            .count() as u64
+    }
+
+    /// The clearest second order that a foreign DEL let in, by leases of this length.
+    pub fn foreign_delete(&self, lease: Duration) -> Option<Story> {
+        let clearest = self.let_in_by_foreign_delete(lease).into_iter().next()?;
+        Some(story(StoryKind::TwoOrders, clearest, &[]))
+    }
+
+    /// Second orders that a foreign DEL let in: the attempt that got no order and deleted the lock of another, that other one,
+    /// and the next one of the user that acquired the lock, before the other's lease could end. The soonest come first.
+    fn let_in_by_foreign_delete(&self, lease: Duration) -> Vec<Chosen<'_>> {
+        let mut ordered: BTreeMap<u64, Chosen<'_>> = BTreeMap::new();
+        for attempt in self.0.iter().filter(|attempt| attempt.order_id().is_some()) {
+            let user_id = attempt.record.observed.user_id;
+            ordered.entry(user_id).or_default().push(attempt);
+        }
+        let mut found: Vec<(i64, Chosen<'_>)> = Vec::new();
+        for deleting in self.0.iter().filter(|attempt| attempt.order_id().is_none()) {
+            let user_id = deleting.record.observed.user_id;
+            let orders = ordered.get(&user_id).map_or(&[][..], Vec::as_slice);
+            found.extend(second_order_after(deleting, orders));
+        }
+        found.retain(|(gap, _)| u128::from(gap.unsigned_abs()) < lease.as_micros());
+        found.sort_by_key(|(gap, _)| *gap);
+        found.into_iter().map(|(_, chosen)| chosen).collect()
     }
 
     /// Commits by the number of orders in them, up to each power of two, where commits are shared. An order in a commit of
@@ -187,7 +247,7 @@ impl<'a> Attempts<'a> {
     /// at the same time that were turned away.
     fn group_by_user(&self) -> (Vec<Chosen<'_>>, Vec<Chosen<'_>>) {
         let mut users: BTreeMap<u64, (Chosen<'_>, Chosen<'_>)> = BTreeMap::new();
-        for attempt in &self.0 {
+        for attempt in self.0.iter().filter(|attempt| !attempt.elsewhere) {
             let (ordered, turned_away) = users.entry(attempt.record.observed.user_id).or_default();
             if attempt.order_id().is_some() {
                 ordered.push(attempt);
@@ -247,6 +307,26 @@ impl<'a> Attempts<'a> {
     }
 }
 
+/// The story of the lock that `deleting` deleted: whose it was and who acquired it next, of these attempts of the user that
+/// became orders; and at most how many µs later the second acquired it.
+fn second_order_after<'a>(
+    deleting: &'a Attempt<'a>,
+    orders: &[&'a Attempt<'a>],
+) -> Option<(i64, Chosen<'a>)> {
+    let owner = deleting.trace.foreign_delete()?;
+    let (delete_began, _) = deleting.step_us("unlocked")?;
+    let holder = *orders
+        .iter()
+        .find(|attempt| attempt.order_id() == Some(owner))?;
+    let (tried_us, held_us) = holder.step_us("locked")?;
+    let locked_later = orders.iter().filter_map(|attempt| {
+        let (_, locked_us) = attempt.step_us("locked")?;
+        (locked_us > held_us.max(delete_began)).then_some((locked_us, *attempt))
+    });
+    let (locked_us, second) = locked_later.min_by_key(|(locked_us, _)| *locked_us)?;
+    Some((locked_us - tried_us, vec![deleting, holder, second]))
+}
+
 /// How little a story shows: whether the index refused nothing in it, whether it is of one node only, and how long it took,
 /// in µs.
 fn obscurity(chosen: &[&Attempt<'_>]) -> (bool, bool, i64) {
@@ -258,8 +338,12 @@ fn obscurity(chosen: &[&Attempt<'_>]) -> (bool, bool, i64) {
     (!refused, one_node, end - begin)
 }
 
-fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[Event]) -> Story {
+fn by_arrival(mut chosen: Chosen<'_>) -> Chosen<'_> {
     chosen.sort_by_key(|attempt| attempt.at_us);
+    chosen
+}
+
+fn story(kind: StoryKind, chosen: Chosen<'_>, faults: &[Event]) -> Story {
     let (zero, _) = span(&chosen);
     Story {
         kind,
@@ -295,6 +379,7 @@ fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
         sent: ms(attempt.sent_us() - zero),
         answered: ms(attempt.answered_us() - zero),
         reply: observed.reply.label().to_owned(),
+        elsewhere: attempt.elsewhere,
         order_id: attempt.order_id().map(|id| id.to_string()),
         steps: steps.chain(attempt.committed_us.map(consumed)).collect(),
     }
@@ -302,8 +387,6 @@ fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::checker::ObservedReply;
 
@@ -334,7 +417,7 @@ mod tests {
     }
 
     fn stories(records: &[Record]) -> Vec<Story> {
-        Attempts::from_records(records, &HashMap::new()).stories(&[])
+        Attempts::from_records(records, &[], &HashMap::new()).stories(&[])
     }
 
     fn event(what: InjectedFault, begin: f64, seconds: Option<f64>) -> Event {
@@ -376,6 +459,49 @@ mod tests {
         assert_eq!((placed.step.as_str(), placed.took), ("placed", 0.9));
         assert!((0.4..0.8).contains(&placed.at), "{placed:?}");
         assert_eq!(placed.saw["outcome"], "taken");
+    }
+
+    #[test]
+    fn a_second_order_is_told_with_the_foreign_delete_that_let_it_in() {
+        let locked = |at: u64, unlocked: &str| {
+            format!("locked@{at}+10:place=redis placed@2000+90:outcome=taken {unlocked}")
+        };
+        let deleted = "unlocked@1000+100:place=redis,outcome=foreign,owner=5000000002";
+        let lost = "unlocked@3000+50:place=redis,outcome=lost";
+        let elsewhere = [record(2, "a", 0, refused("SOLD_OUT"), &locked(50, deleted))];
+        let ordered = |user, id, steps: &str| record(user, "b", 0, Reply::Ordered(id), steps);
+        let records = [
+            ordered(1, 5_000_000_000, TAKEN),
+            ordered(1, 5_000_000_001, TAKEN),
+            ordered(2, 5_000_000_004, &locked(1_900, lost)),
+            ordered(2, 5_000_000_002, &locked(900, lost)),
+            ordered(2, 5_000_000_003, &locked(1_200, lost)),
+        ];
+        let attempts = Attempts::from_records(&records, &elsewhere, &HashMap::new());
+        assert_eq!(attempts.foreign_deletes(), 1);
+        let requests = attempts.stories(&[]).remove(0).requests;
+        let told = requests
+            .iter()
+            .map(|request| (request.elsewhere, request.order_id.as_deref()));
+        let told: Vec<_> = told.collect();
+        assert_eq!(
+            told,
+            [
+                (true, None),
+                (false, Some("5000000002")),
+                (false, Some("5000000003"))
+            ]
+        );
+        // Without the attempt that got no order, the second order is one of a lease that ended.
+        let story = Attempts::from_records(&records, &[], &HashMap::new())
+            .stories(&[])
+            .remove(0);
+        assert!(
+            story
+                .requests
+                .iter()
+                .all(|request| request.order_id.is_some())
+        );
     }
 
     #[test]
@@ -432,7 +558,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            Attempts::from_records(&records, &HashMap::new()).batches(),
+            Attempts::from_records(&records, &[], &HashMap::new()).batches(),
             [(1, 2), (4, 2)]
         );
     }
@@ -454,7 +580,7 @@ mod tests {
             pair(4, 4_000_000, refusal),
         ]
         .concat();
-        let attempts = Attempts::from_records(&records, &HashMap::new());
+        let attempts = Attempts::from_records(&records, &[], &HashMap::new());
         assert_eq!(attempts.index_refused(), 2);
         let cut = InjectedFault::CutLease;
         let first_story = |begin: f64, end: f64| {
@@ -480,7 +606,7 @@ mod tests {
             record(4, "a", 2_000_000, Reply::Ordered(4), &saw(1)),
             record(5, "b", 2_000_010, Reply::Ordered(5), &saw(1)),
         ];
-        let attempts = Attempts::from_records(&records, &HashMap::new());
+        let attempts = Attempts::from_records(&records, &[], &HashMap::new());
         let first_story = |faults: &[Event]| attempts.stories(faults).remove(0);
         let last = first_story(&[]);
         assert_eq!((last.kind, last.requests.len()), (StoryKind::Oversold, 2));
@@ -500,7 +626,7 @@ mod tests {
             record(1, "b", 1_100, refusal, "admitted@100+200:outcome=failed"),
         ];
         let commits = HashMap::from([(7, 0.021)]);
-        let found = Attempts::from_records(&records, &commits).stories(&[]);
+        let found = Attempts::from_records(&records, &[], &commits).stories(&[]);
         let last_step = |request: usize| {
             let steps = &found[0].requests[request].steps;
             steps.last().expect("a step").clone()

@@ -125,6 +125,32 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
 }
 
 #[tokio::test]
+async fn the_first_attempt_of_a_buyer_can_be_for_another_voucher_and_is_not_counted_live() {
+    let (target, _) = http_server(|request: Request<Incoming>| async move {
+        let id = request.uri().path().rsplit('/').next().unwrap().to_owned();
+        format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#)
+    })
+    .await;
+    let options = BurstOptions {
+        tries: 3,
+        other_voucher_id: Some(5),
+        ..options(vec![target])
+    };
+    let records = generate(&options, 77, &buyers(2)).await.unwrap();
+    let mut bought: Vec<_> = records
+        .into_iter()
+        .map(|record| (record.observed.attempt, record.observed.reply))
+        .collect();
+    bought.sort_by_key(|(attempt, _)| *attempt);
+    let vouchers = [(0, 5), (0, 5), (1, 77), (1, 77), (2, 77), (2, 77)];
+    assert_eq!(
+        bought,
+        vouchers.map(|(attempt, id)| (attempt, Reply::Ordered(id)))
+    );
+    assert_eq!(options.live.done(), 4);
+}
+
+#[tokio::test]
 async fn a_target_that_is_down_is_an_error_before_anything_is_sent() {
     let token_counts = TokenCounts::default();
     let up = server(1, token_counts.clone()).await;
