@@ -4,9 +4,8 @@ tests/it/foreign_delete.rs.
 
 usage: scripts/record_learn.py RUN.json...    the raw data of runs: ./dev load compare --json RUN.json, or the lab's download
 
-Stories are grouped by strategy, kind, number of nodes, whether the unique index alone refused the second order (as after the
-lab cut leases short), and whether the lock was compared before its release; the first story of each group is taken. It
-replaces that group's recording, and all others stay. A story in which a strategy held is left out if another run broke
+Stories are grouped by strategy, kind, number of nodes, and whether the unique index alone refused the second order (as after
+the lab cut leases short); the first story of each group is taken. It replaces that group's recording, and all others stay. A story in which a strategy held is left out if another run broke
 that strategy on as many nodes. Make the runs with at most three tries a buyer, so that the stories show every try.
 The nodes of a run get the names that every page gives them: 8081, 8082.
 """
@@ -32,8 +31,7 @@ def group(record):
     steps = [step for request in record["requests"] for step in request["steps"]]
     nodes = len({request["node"] for request in record["requests"]})
     index = any(step.get("outcome") == "index-refused" for step in steps)
-    compared = any(step["step"] == "compared" for step in steps)
-    return record["strategy"], record["kind"], nodes, index, compared
+    return record["strategy"], record["kind"], nodes, index
 
 
 def kept():
@@ -62,8 +60,8 @@ def main(files):
     found = {key: record for key, record in found.items() if key[1] != "held" or (key[0], key[2]) not in broken}
     lines = [f"  {json.dumps(record, separators=(',', ':'))},\n" for _, record in sorted(found.items())]
     FILE.write_text(HEAD + "".join(lines) + "];\n")
-    for strategy, kind, nodes, index, compared in sorted(new):
-        print(f"{strategy}: {kind}, {nodes} node(s){', refused by the index alone' if index else ''}{', compared before the release' if compared else ''}")
+    for strategy, kind, nodes, index in sorted(new):
+        print(f"{strategy}: {kind}, {nodes} node(s){', refused by the index alone' if index else ''}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ const Replay = (() => {
       stock: record.kind === 'oversold' ? Math.min(...read) : record.requests.length,
       index: !Ladder[record.strategy].unsafe,
       events: Object.fromEntries((Programs[record.strategy].events || []).map((event) => [event, 1])),
-      program: record.requests.some((request) => request.steps.some(({ step }) => step === 'compared')) ? 'compared' : 'request',
       fails: record.requests.some(isRolledBack) ? 'ABC'[record.requests.findIndex(isRolledBack)] : undefined,
     };
   }
@@ -57,7 +56,6 @@ const Replay = (() => {
     function agrees(step, name, said) {
       const isBusy = ['lock-redis.again', 'lock-redis.busy'].includes(said.key);
       if (step.step === 'lock-busy' || isBusy) return step.step === 'lock-busy' && isBusy;
-      if (step.step === 'compared') return (step.outcome === 'own') === (said.key === 'compare-lock');
       // Older recordings do not say whose lock it was.
       if (step.step === 'unlocked' && step.outcome) return said.key === { foreign: 'delete-lock.foreign', lost: 'unlock.lost' }[step.outcome];
       if (name === 'look' && step.order !== undefined && step.order !== (said.key === 'look.order')) return false;

@@ -127,7 +127,7 @@ const Steps = (() => {
 
   // The release in two commands: the value is compared, then the lock is deleted.
   const compareLock = {
-    name: 'compare-lock', trace: 'compared', cleanup: true,
+    name: 'compare-lock', cleanup: true,
     run(w) {
       w.self.same = w.s.redis[w.buyer] === w.me;
       w.say(w.self.same ? 'compare-lock' : 'compare-lock.other');

@@ -182,12 +182,12 @@ const Learn = (() => {
   // Whether a request that got no order deleted the lock of another.
   const hasForeignDelete = ({ requests }) => requests.some((request) => !request.orderId && request.steps.some((step) => step.outcome === 'foreign'));
 
-  // The record that fits the level best: of the same strategy, with the same end, on as many nodes, with the same program. Where a lock can be lost,
+  // The record that fits the level best: of the same strategy, with the same end, on as many nodes. Where a lock can be lost,
   // a record in which that happened: the service always has the index behind such a lock.
   function recordOf(setup, breaks) {
     const nodes = new Set(setup.requests.map(([, node]) => node)).size;
     const loses = !Ladder[setup.strategy].unsafe && ['lease', 'pause', 'forget'].some((event) => event in setup.events);
-    const fits = (one) => [(one.kind === 'held') !== breaks || (loses && isIndexRefused(one)), isIndexRefused(one) === loses, Replay.setup(one).program === (setup.program || 'request'), nodesOf(one) === nodes];
+    const fits = (one) => [(one.kind === 'held') !== breaks || (loses && isIndexRefused(one)), isIndexRefused(one) === loses, nodesOf(one) === nodes];
     const score = (one) => fits(one).reduce((sum, fit) => 2 * sum + fit, 0);
     return Records.filter((one) => one.strategy === setup.strategy && fits(one)[0]).sort((a, b) => score(b) - score(a))[0];
   }

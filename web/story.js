@@ -37,7 +37,7 @@ const Story = (() => {
   }
 
   const colours = {
-    compared: 'one', locked: 'four', unlocked: 'four', 'lock-busy': 'refused', 'lock-failed': 'refused', looked: 'one', 'row-locked': 'four',
+    locked: 'four', unlocked: 'four', 'lock-busy': 'refused', 'lock-failed': 'refused', looked: 'one', 'row-locked': 'four',
     placed: 'two', inserted: 'two', decremented: 'two', committed: 'three', 'batch-committed': 'three', queued: 'six', admitted: 'two', consumed: 'three', answered: 'six',
   };
 
@@ -129,7 +129,6 @@ const Story = (() => {
         if (wasHeldBefore && !isHeldByAnother && oneBuyer) return { key: `${key}.${one.place}.after`, strong: false };
         return { key: `${key}.${one.place}`, strong: false };
       }
-      case 'compared': return { key: `${key}.${outcome}`, strong: false };
       case 'unlocked': {
         if (outcome === 'foreign' || outcome === 'lost') return { key: `${key}.${outcome}`, strong: outcome === 'foreign' };
         const early = all.some((other) => other.step === 'committed' && other.which === one.which && other.moment > one.moment);

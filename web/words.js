@@ -167,8 +167,6 @@ Words.add({
   'step.unlocked.early': ['Node {node} releases its lock but has not committed: nobody else can see the order yet.', '节点 {node} 释放锁，却还没有提交：别人还看不到这个订单。'],
   'step.another': ['another request', '另一个请求'],
   'step.locked.deleted': ['Node {node} acquires the lock of the same buyer in Redis: {deleter} has just deleted it, although its holder is still working.', '节点 {node} 在 Redis 里获得同一买家的锁：锁刚被 {deleter} 误删，而它的持有者还没处理完。'],
-  'step.compared.own': ['Node {node} compares the lock by GET: it is its own.', '节点 {node} 用 GET 判断：锁是自己的。'],
-  'step.compared.other': ['Node {node} compares the lock by GET: it is not its own, so there is no DEL.', '节点 {node} 用 GET 判断：锁不是自己的，不 DEL。'],
   'step.committed.failed': ['The transaction does not commit, and is rolled back: this request has no order.', '事务没有提交，而是回滚：这个请求没有订单。'],
   'step.unlocked.foreign': ['Node {node} deletes the lock by DEL. But its own lease has ended long since: it deletes the lock of {owner}.', '节点 {node} 直接 DEL。可自己的租期早就到了，删掉的是 {owner} 的锁：误删。'],
   'step.unlocked.lost': ['Node {node} wants to release its lock: it is gone already.', '节点 {node} 想释放锁，锁早就没了。'],

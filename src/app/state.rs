@@ -219,7 +219,6 @@ impl Servers {
             ids,
             locks,
             setnx_lease: config.setnx_lease(),
-            setnx_unowned_compare: config.sale.setnx_unowned_compare,
             commits_within: config.commits_within(),
             lab: config.sale.lab,
             group_commit,

@@ -83,7 +83,4 @@ pub struct SaleConfig {
     #[arg(long, env = "UNPAID_SECONDS", default_value_t = 0, value_name = "SECONDS",
           value_parser = clap::value_parser!(u32).range(..=365 * 86_400))]
     pub unpaid_seconds: u32,
-    /// Half a cure for the strategy setnx-unowned: it compares the lock's value before its DEL, in two commands.
-    #[arg(long, env = "SETNX_UNOWNED_COMPARE")]
-    pub setnx_unowned_compare: bool,
 }

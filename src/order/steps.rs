@@ -101,18 +101,6 @@ pub fn tried_in_redis<G, E>(outcome: &Result<Option<G>, E>) -> Step {
     Step(name, "place=redis".to_owned())
 }
 
-/// The value of the lock in Redis was compared to the `owner` that is about to delete it.
-pub fn compared<E>(owner: i64) -> impl FnOnce(&Result<Option<i64>, E>) -> Step {
-    move |holder| {
-        let outcome = match holder {
-            Ok(Some(holder)) if *holder == owner => "own",
-            Ok(_) => "other",
-            Err(_) => "failed",
-        };
-        Step("compared", format!("place=redis,outcome={outcome}"))
-    }
-}
-
 /// The lock in Redis was deleted by its former `owner`, whoever held it by then.
 pub fn deleted<E>(owner: i64) -> impl FnOnce(&Result<Option<i64>, E>) -> Step {
     move |holder| {

@@ -28,8 +28,6 @@ pub struct PurchaseContext {
     pub ids: Arc<IdGenerator>,
     pub locks: Locks,
     pub setnx_lease: Duration,
-    /// Whether `setnx-unowned` compares the lock's value before its DEL, in two commands.
-    pub setnx_unowned_compare: bool,
     /// Longest time from a purchase's beginning to that of its commit.
     pub commits_within: Duration,
     /// Whether strategies that are unsafe on purpose may sell.

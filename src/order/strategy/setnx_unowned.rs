@@ -1,13 +1,13 @@
 //! Per-user lock in Redis as tutorials begin it: `SET key value NX PX lease`, and at the end a `DEL` without a look at the
 //! value: it deletes the lock, whoever holds it (误删). The lease of the first request ends in mid-work, and a second one
 //! acquires the lock; the first one ends, even by a rollback, and deletes the second one's lock; a third acquires it and
-//! works beside the second. To compare the value before the `DEL` (`--setnx-unowned-compare`) is half a cure: these are two
-//! commands, and the lease can end between them. [`super::setnx_lock`] does both in one script. Unsafe on purpose.
+//! works beside the second. To compare the value before the `DEL` would be half a cure: these are two commands, and the lease
+//! can end between them (a level of the page `/learn` shows it). [`super::setnx_lock`] does both in one script. Unsafe on
+//! purpose.
 
 use redis::{AsyncCommands, RedisResult};
 use strategies::SETNX_UNOWNED_LEASE as LEASE;
 
-use super::context::PurchaseContext;
 use super::{Error, Purchase, conditional};
 use crate::connection::redis::RoutedConnection;
 use crate::order::steps;
@@ -26,7 +26,7 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
             .ok_or(Error::LockBusy)?;
     }
     let outcome = conditional::place_order(purchase, &order).await;
-    if let Err(error) = release(purchase.context, &key, order.id).await {
+    if let Err(error) = release(redis, &key, order.id).await {
         tracing::warn!(%error, lock = key, "the purchase lock could not be released");
     }
     outcome
@@ -43,15 +43,8 @@ async fn acquire(redis: &RoutedConnection, key: &str, owner: i64) -> RedisResult
 }
 
 /// Deletes the lock, whoever holds it by now.
-async fn release(context: &PurchaseContext, key: &str, owner: i64) -> RedisResult<()> {
-    let mut redis = context.redis.clone();
-    if context.setnx_unowned_compare {
-        let holder: Option<i64> = trace::step(redis.get(key), steps::compared(owner)).await?;
-        if holder != Some(owner) {
-            trace::mark("unlocked", "place=redis,outcome=lost");
-            return Ok(());
-        }
-    }
+async fn release(redis: &RoutedConnection, key: &str, owner: i64) -> RedisResult<()> {
+    let mut redis = redis.clone();
     // A DEL that returns the value, so that the trace can say whose lock it was.
     let deleting = redis.get_del::<_, Option<i64>>(key);
     trace::step(deleting, steps::deleted(owner)).await.map(drop)
