@@ -1,7 +1,7 @@
 //! What a sale on the stream is counted from: pages of its buyers, and, while its row is locked, which of its pending orders
 //! are rows, and what its cancelled orders gave back.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
@@ -92,11 +92,13 @@ impl OrderStore {
 
     async fn try_to_lock(&self, voucher_id: i64) -> Result<(), Error> {
         let mut transaction = self.begin().await?;
-        let locked = transaction.lock_stock_at_once(voucher_id).await;
+        let sale = BTreeSet::from([voucher_id]);
+        let locked = transaction.roll_back_and_find_locked(&sale).await?;
         transaction.rollback().await?;
-        match locked {
-            Ok(_) | Err(Error::VoucherNotFound) => Ok(()),
-            Err(error) => Err(error),
+        if locked.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::Conflict)
         }
     }
 

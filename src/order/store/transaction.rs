@@ -184,12 +184,6 @@ impl OrderTransaction {
         self.number(&lock).await?.ok_or(Error::VoucherNotFound)
     }
 
-    /// As [`OrderTransaction::lock_stock`]; where another transaction holds the row, fails at once with [`Error::Conflict`].
-    pub async fn lock_stock_at_once(&mut self, voucher_id: i64) -> Result<i64, Error> {
-        let lock = format!("{} FOR UPDATE NOWAIT", stock_sql(voucher_id));
-        self.number(&lock).await?.ok_or(Error::VoucherNotFound)
-    }
-
     /// Locks the sale's row until this transaction ends, then reads the buyer's status: one round trip.
     ///
     /// # Cancellation
