@@ -28,6 +28,8 @@ KIND is one of these:
   compat    the tests that depend on a server, on each version that users run; --help for more
   stack     the servers of ./dev up in all kinds, on ports and data of their own: failovers,
             restarts and switches from kind to kind; in about a minute, without a build
+  release   an archive of ./dev release, unpacked into a new folder: its programs sell vouchers on
+            servers of their own; ARGS is the archive, by default one of the tests' build
   compose   docker-compose.yml on this machine's Docker, in a project of its own; --help for more
 
 Examples:
@@ -63,7 +65,7 @@ run_tests() {
       lock # it starts the stack's database
       ;;
     browser) lock ;; # it starts the stack
-    kubernetes) ;;
+    kubernetes | release) ;;
     *) known_test_flags "$@" ;;
   esac
   all_prerequisites
@@ -72,6 +74,7 @@ run_tests() {
     api) test_api "${@:2}" ;;
     browser) test_browser "${@:2}" ;;
     kubernetes) test_kubernetes "${@:2}" ;;
+    release) test_release "${@:2}" ;;
     stack) test_stack ;;
     *) fake_clocks; node_js; test_cargo "$@" ;;
   esac

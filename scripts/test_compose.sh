@@ -4,20 +4,24 @@
 
 compose_usage() {
   cat <<'END'
-usage: ./dev test compose
+usage: ./dev test compose [ARCHIVE]
 
 Builds the image and runs the stack of docker-compose.yml as the project `seckill-test`: up, the demo,
 the lab, killed and recreated containers, down and up again, another password, the profile `observe`.
-Its containers, volumes and network are removed at the end, also of a run that failed; the image's
+With an ARCHIVE of ./dev release it takes that one's docker-compose.yml and programs. Its containers, volumes and network are removed at the end, also of a run that failed; the image's
 build cache stays. Needs Docker with Compose 2.24 or newer, and curl.
 END
 }
 
 test_compose() {
   case ${1:-} in
-    "") ;;
+    "") STACK_ROOT=$ROOT ;;
     -h | --help | help) compose_usage; return ;;
-    *) die 2 "test compose takes no arguments, not '$1'." ;;
+    *)
+      (($# == 1)) || die 2 "test compose takes an archive, not '$*'."
+      unpack "$1"
+      STACK_ROOT=$UNPACKED
+      ;;
   esac
   require_compose
   mkdir -p "$DATA/log"
@@ -47,15 +51,16 @@ require_compose() {
   note "engine $(docker version --format '{{.Server.Version}}'), Compose $version"
 }
 
-# in_compose ARGUMENT...: `docker compose` on this checkout's file, without the caller's .env.
+# in_compose ARGUMENT...: `docker compose` on the file of this checkout or of the archive, without the caller's .env.
 in_compose() {
-  docker compose --env-file "$DATA/test-compose.env" --project-name seckill-test --file "$ROOT/docker-compose.yml" "$@"
+  docker compose --env-file "$DATA/test-compose.env" --project-name seckill-test --file "$STACK_ROOT/docker-compose.yml" "$@"
 }
 
 # Sets the ports, names and secrets that a user may set, to other values than the defaults.
 compose_settings() {
   local name hard port
-  : >"$DATA/test-compose.env"
+  if [[ $STACK_ROOT == "$ROOT" ]]; then : >"$DATA/test-compose.env"
+  else cp "$STACK_ROOT/.env" "$DATA/test-compose.env"; fi
   unset "${!COMPOSE_@}"
   port=$(free_ports 7)
   for name in SECKILL_HTTP_PORT SECKILL_PORT_1 SECKILL_PORT_2 SECKILL_REDIS_PORT SECKILL_MYSQL_PORT \

@@ -1,9 +1,10 @@
 # shellcheck shell=bash
 # ./dev test stack: the servers of ./dev up in all their kinds, on ports and data of their own.
 
-test_stack() {
+# own_stack NAME: a stack for a test, with ports and data of its own, which is ended and removed with the script.
+own_stack() {
   local number
-  DATA=$DATA/test-stack
+  DATA=$DATA/$1
   rm -rf "$DATA"
   SECKILL_REDIS_PORT=$(free_ports 33)
   SECKILL_MYSQL_PORT=$((SECKILL_REDIS_PORT + 19)) SECKILL_HTTP_PORT=$((SECKILL_REDIS_PORT + 23))
@@ -11,7 +12,10 @@ test_stack() {
   SECKILL_LAB_PORT=$((SECKILL_HTTP_PORT + 9))
   trap 'down --wipe >/dev/null' EXIT
   mkdir -p "$DATA"
+}
 
+test_stack() {
+  own_stack test-stack
   test_arguments
   test_lock
   stack_of sentinel replicated 4
