@@ -41,7 +41,7 @@ const Missions = (() => {
     { id: 'memory', lanes: ['process-lock', 'reentrant-lock'], buyers: 160, tries: 4, stock: 140, instances: 2, spreadSeconds: 3, asks: ['left', 'right'], shows: ([left]) => left.duplicates > 0 },
     { id: 'read', lanes: ['naive', 'conditional'], buyers: 200, tries: 1, stock: 60, instances: 2, spreadSeconds: 0, asks: ['left', 'right'], shows: ([left]) => left.oversold > 0 },
     { id: 'retry', lanes: ['compare-and-set', 'row-lock'], buyers: 200, tries: 1, stock: 100, instances: 2, spreadSeconds: 0, asks: ['left', 'more'], shows: ([left, right]) => left.orders < right.orders },
-    { id: 'lease', lanes: ['setnx-unowned', 'setnx-lock'], buyers: 120, tries: 8, stock: 500, instances: 2, spreadSeconds: 2, twoVouchers: true, asks: ['left', 'right'], shows: ([left]) => left.deletedLock },
+    { id: 'lease', lanes: ['setnx-unowned', 'setnx-lock'], buyers: 80, tries: 8, stock: 400, instances: 2, spreadSeconds: 4, twoVouchers: true, asks: ['left', 'right'], shows: ([left]) => left.deletedLock },
     { id: 'batch', lanes: ['row-lock', 'group-commit'], buyers: 500, tries: 1, stock: 500, instances: 2, spreadSeconds: 0, inTurn: true, asks: ['right', 'faster'], shows: ([left, right]) => right.perS > left.perS },
   ];
 
