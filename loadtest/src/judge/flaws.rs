@@ -17,6 +17,9 @@ pub enum Flaw {
     SecondOrderAcrossNodes,
     Lost,
     LostInCrash,
+    LeaseEnded,
+    ForeignDelete,
+    OnlyTheLock,
     Phantom,
     RepeatedId,
     Drift,
@@ -40,7 +43,7 @@ pub struct Row {
 
 /// Every flaw.
 #[rustfmt::skip] // A text is a line.
-pub const ROWS: [Row; 11] = [
+pub const ROWS: [Row; 14] = [
     Row {
         flaw: Flaw::Oversold,
         invariant: "oversold",
@@ -98,6 +101,39 @@ pub const ROWS: [Row; 11] = [
             "A queue in the JVM dies with it. Put the order into Redis in the script that admits (XADD stream.orders), read it in a \
              consumer group, XACK after the commit, and begin with the pending-list (ID 0) after a start.",
             "JVM 里的阻塞队列随进程一起消失。在判断资格的 Lua 脚本里 XADD stream.orders，用消费者组读取，提交之后 XACK，启动后先处理 pending-list（ID 为 0）。",
+        ],
+    },
+    Row {
+        flaw: Flaw::LeaseEnded,
+        invariant: "",
+        term: ["没有看门狗 (no watchdog): the lock's lease ended in mid-work", "没有看门狗：业务没做完，锁先到期"],
+        chapter: "分布式锁 · Redisson（看门狗）",
+        idea: [
+            "A fixed lease ends while a slow purchase still works, and the next request comes in. Let the holder renew it: \
+             lock.tryLock() without a leaseTime starts Redisson's watchdog.",
+            "固定的租期会在业务没做完时到期，下一个请求就进来了。让持有者续期：lock.tryLock() 不传 leaseTime，Redisson 的看门狗就会续期。",
+        ],
+    },
+    Row {
+        flaw: Flaw::ForeignDelete,
+        invariant: "",
+        term: ["误删 (foreign delete): a release deleted a lock that another held", "误删：释放时删掉了别人的锁"],
+        chapter: "分布式锁 · 误删与 Lua 脚本",
+        idea: [
+            "Store who holds it (UUID + thread id), and let one Lua script compare and DEL; to compare first and DEL later is two \
+             steps. Redisson does it.",
+            "把持有者（UUID + 线程 id）存进锁里，用一个 Lua 脚本完成判断和 DEL；先判断、再删除是两步，不是原子的。Redisson 已经这样做。",
+        ],
+    },
+    Row {
+        flaw: Flaw::OnlyTheLock,
+        invariant: "",
+        term: ["锁丢了就有第二单 (only the lock): the lock's key was deleted, and there was a second order", "锁丢了就有第二单：锁的 key 被删，同一用户就下了两单"],
+        chapter: "一人一单 · 唯一索引兜底；分布式锁 · 主从一致性",
+        idea: [
+            "Redis may lose a lock, for example in a failover. ALTER TABLE tb_voucher_order ADD UNIQUE (user_id, voucher_id), and \
+             treat DuplicateKeyException as 不能重复下单.",
+            "Redis 可能丢锁，例如主从切换时。ALTER TABLE tb_voucher_order ADD UNIQUE (user_id, voucher_id)，把 DuplicateKeyException 当作不能重复下单。",
         ],
     },
     Row {
@@ -175,8 +211,8 @@ pub struct Finding {
     pub example: Vec<String>,
 }
 
-/// What broke in these sales to these buyers, in the order of [`ROWS`].
-pub fn find(sales: &[Sale], buyers: &[Buyer]) -> Vec<Finding> {
+/// What broke in these sales to these buyers, and of their lock, in the order of [`ROWS`].
+pub fn find(sales: &[Sale], buyers: &[Buyer], of_lock: Vec<Finding>) -> Vec<Finding> {
     let mut found: BTreeMap<(Flaw, usize), Finding> = BTreeMap::new();
     let breaks_on_one = sales
         .iter()
@@ -214,7 +250,8 @@ pub fn find(sales: &[Sale], buyers: &[Buyer]) -> Vec<Finding> {
         }
     }
     let repeated = find_repeated_ids(sales);
-    let mut findings: Vec<Finding> = found.into_values().chain(repeated).collect();
+    let in_sales = found.into_values().chain(repeated);
+    let mut findings: Vec<Finding> = in_sales.chain(of_lock).collect();
     findings.sort_by_key(|finding| (finding.flaw, finding.nodes));
     findings
 }
@@ -301,7 +338,7 @@ fn example(sale: &Sale, invariant: &str, buyers: &[Buyer]) -> Vec<String> {
 }
 
 /// The verdict in words.
-pub fn verdict(sales: &[Sale], findings: &[Finding], language: Language) -> String {
+pub fn verdict(sales: &[Sale], has_lock: bool, findings: &[Finding], language: Language) -> String {
     let is_english = language == Language::En;
     let mut lines = Vec::new();
     if findings.is_empty() {
@@ -322,6 +359,13 @@ pub fn verdict(sales: &[Sale], findings: &[Finding], language: Language) -> Stri
         }
         let Row { chapter, idea, .. } = finding.row();
         lines.push(format!("  → {chapter}: {}\n", language.pick(*idea)));
+    }
+    if !has_lock {
+        let text = [
+            "Not tried: a lock in Redis. A purchase takes none here.",
+            "没有测 Redis 里的锁：下单时没有用到。",
+        ];
+        lines.push(language.pick(text).to_owned());
     }
     if sales.iter().all(|sale| sale.nodes.len() == 1) {
         let text = [

@@ -5,7 +5,7 @@
 //! - `node` speaks the course's API: signing in, publishing.
 //! - `traces` is what a run makes in the database and in Redis, and removes again.
 //! - `sales` sells, with the generator and the checker of [`workload`].
-//! - `restart` kills the node in the middle of a sale.
+//! - `lock` tries the lock of one purchase, `restart` kills the node in the middle of a sale.
 //! - `flaws` says what broke in the course's words, `page` shows it as one HTML file.
 
 use std::{
@@ -22,6 +22,7 @@ use workload::{Error, Target, buyers::Buyer, live::Progress, order_rows::OrderRo
 use crate::report::{Check, Checked, Table};
 
 mod flaws;
+mod lock;
 mod node;
 mod options;
 mod page;
@@ -139,13 +140,19 @@ async fn judge(
             }
         }
     }
+    let of_lock = if stop.is_cancelled() {
+        None
+    } else {
+        seller.try_lock().await?
+    };
+    let has_lock = of_lock.is_some();
     if let Some(command) = &options.restart
         && !stop.is_cancelled()
     {
         sales.push(seller.sell_through_restart(command).await?);
     }
-    let findings = flaws::find(&sales, &buyers);
-    let mut report = report(options, &sales, &findings);
+    let findings = flaws::find(&sales, &buyers, of_lock.unwrap_or_default());
+    let mut report = report(options, &sales, has_lock, &findings);
     if stop.is_cancelled() {
         report = report.cut_short();
     }
@@ -178,7 +185,7 @@ async fn sign_in(options: &JudgeOptions, traces: &mut Traces) -> Result<Arc<[Buy
 }
 
 /// The report: a row for each sale, the verdict in words, and a check for each flaw that was looked for.
-fn report(options: &JudgeOptions, sales: &[Sale], findings: &[Finding]) -> Checked {
+fn report(options: &JudgeOptions, sales: &[Sale], has_lock: bool, findings: &[Finding]) -> Checked {
     let language = options.language();
     let urls: Vec<String> = options.targets.iter().map(Target::to_string).collect();
     let count_of = |flaw: Flaw| {
@@ -190,6 +197,7 @@ fn report(options: &JudgeOptions, sales: &[Sale], findings: &[Finding]) -> Check
         .filter(|row| match row.flaw {
             Flaw::SecondOrderAcrossNodes => options.targets.len() > 1,
             Flaw::LostInCrash => options.restart.is_some(),
+            Flaw::LeaseEnded | Flaw::ForeignDelete | Flaw::OnlyTheLock => has_lock,
             _ => true,
         })
         .map(|row| Check::none(language.pick(row.term), count_of(row.flaw)))
@@ -217,7 +225,7 @@ fn report(options: &JudgeOptions, sales: &[Sale], findings: &[Finding]) -> Check
             &sales::COLUMNS,
             sales.iter().map(|sale| sale.row(language)).collect(),
         )],
-        notes: flaws::verdict(sales, findings, language),
+        notes: flaws::verdict(sales, has_lock, findings, language),
         checks,
     }
 }

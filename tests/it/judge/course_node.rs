@@ -30,6 +30,10 @@ pub enum Stage {
     LockInMemory,
     /// The same without the lock.
     NoLock,
+    /// SET NX with a short lease in Redis, and a plain DEL.
+    UnownedLock,
+    /// SET NX with a long lease, released by its owner only.
+    OwnedLock,
     /// A script admits, and a queue in memory has what is to be committed.
     Queue,
     /// The last stage: a script admits, a consumer commits.
@@ -241,6 +245,32 @@ impl Node {
     }
 }
 
+impl Node {
+    async fn sell_under_redis_lock(&self, user: i64, voucher: i64) -> Answer {
+        let is_owned = self.stage == Stage::OwnedLock;
+        let mut redis = self.redis.clone();
+        let key = format!("lock:order:{user}");
+        let owner = rand::random::<u64>();
+        let lease = if is_owned { 60 } else { 8 };
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg(owner).arg("NX").arg("EX").arg(lease);
+        let taken: Option<String> = set.query_async(&mut redis).await.unwrap();
+        if taken.is_none() {
+            return fail("不允许重复下单！");
+        }
+        let answer = self.sell(user, voucher).await;
+        let script = if is_owned {
+            "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
+        } else {
+            "redis.call('DEL', KEYS[1])"
+        };
+        let script = redis::Script::new(script);
+        let release = script.key(&key).arg(owner).invoke_async(&mut redis).await;
+        let () = release.unwrap();
+        answer
+    }
+}
+
 async fn me(State(node): State<Arc<Node>>, headers: HeaderMap) -> Answer {
     match node.user(&headers).await {
         Some(id) => ok(json!({ "id": id, "nickName": "user", "icon": "" })),
@@ -294,6 +324,9 @@ async fn buy(
     }
     if node.stage == Stage::NoLock {
         return node.sell(user, voucher).await;
+    }
+    if matches!(node.stage, Stage::UnownedLock | Stage::OwnedLock) {
+        return node.sell_under_redis_lock(user, voucher).await;
     }
     let lock = node.locks.lock().unwrap().entry(user).or_default().clone();
     let _guard = lock.lock().await;

@@ -3,7 +3,7 @@
 mod course_node;
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use redis::AsyncCommands;
 use rustix::process::{Pid, Signal, kill_process};
@@ -161,6 +161,25 @@ async fn locks_in_the_memory_of_two_nodes_let_a_second_order_through() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_ends_a_foreign_delete_and_a_lock_without_an_index_are_found() {
+    use Flaw::{ForeignDelete, LeaseEnded, OnlyTheLock};
+    for (stage, expected) in [
+        (
+            Stage::UnownedLock,
+            [(LeaseEnded, 1), (ForeignDelete, 1), (OnlyTheLock, 1)].as_slice(),
+        ),
+        (Stage::OwnedLock, &[(OnlyTheLock, 1)]),
+    ] {
+        let learner = Learner::new().await;
+        let node = learner.node(stage).await;
+        let judgement = judge(&learner.options(&[&node])).await.unwrap();
+        assert_eq!(flaws(&judgement), expected, "{}", judgement.report);
+        let example = judgement.findings[0].example.join("\n");
+        assert!(example.contains("lock:order:"), "{example}");
+    }
+}
+
 #[tokio::test]
 async fn a_node_that_cannot_be_judged_is_one_sentence_that_says_what_to_do() {
     let learner = Learner::new().await;
@@ -241,30 +260,27 @@ struct NodeProcess {
     folder: TemporaryFolder,
     port: u16,
     settings: String,
+    /// Until it is killed and started again by its command.
+    first: Option<Child>,
 }
 
 impl NodeProcess {
     async fn start(learner: &Learner, stage: Stage) -> Self {
-        let process = Self {
+        let database_url = learner.database.url();
+        let database_url = database_url.expose_secret();
+        let mut process = Self {
             folder: TemporaryFolder::new().unwrap(),
             port: free_port().unwrap(),
-            settings: format!(
-                "{stage:?} {} {}",
-                learner.database.url().expose_secret(),
-                learner.redis.url()
-            ),
+            settings: format!("{stage:?} {database_url} {}", learner.redis.url()),
+            first: None,
         };
         let mut shell = Command::new("sh");
         shell.args(["-c", &process.command()]).stdin(Stdio::null());
-        shell
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        shell.stdout(Stdio::null()).stderr(Stdio::null());
+        process.first = Some(shell.spawn().unwrap());
         eventually("the node serves", async || {
-            TcpStream::connect(("127.0.0.1", process.port))
-                .await
-                .is_ok()
+            let address = ("127.0.0.1", process.port);
+            TcpStream::connect(address).await.is_ok()
         })
         .await;
         process
@@ -293,6 +309,10 @@ impl Drop for NodeProcess {
         let pid = std::fs::read_to_string(self.pid_file()).unwrap_or_default();
         if let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) {
             kill_process(pid, Signal::KILL).ok();
+        }
+        if let Some(mut first) = self.first.take() {
+            first.kill().ok();
+            first.wait().ok();
         }
     }
 }

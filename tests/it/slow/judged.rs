@@ -38,9 +38,12 @@ async fn each_strategy_is_judged_as_its_row_says() {
                 );
             }
         }
-        let has_another = found
-            .iter()
-            .any(|(flaw, _)| !is_second_order(*flaw) && *flaw != Flaw::Oversold);
+        // The lease of the lock without an owner is so short that the lock may or may not be seen.
+        let has_weak_lock = strategy == Strategy::SetnxUnowned;
+        let has_another = found.iter().any(|(flaw, _)| match flaw {
+            Flaw::LeaseEnded | Flaw::ForeignDelete | Flaw::OnlyTheLock => !has_weak_lock,
+            flaw => !is_second_order(*flaw) && *flaw != Flaw::Oversold,
+        });
         assert!(!has_another, "{strategy}: {report}");
     }
 }
