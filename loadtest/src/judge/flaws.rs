@@ -389,9 +389,11 @@ impl Finding {
         let term = language.pick(self.row().term);
         match language {
             Language::En => {
-                format!("{term}. {count} times in {sales} sales, nodes that sold: {nodes}")
+                format!(
+                    "{term}. Seen {count} times, in {sales} of the sales; {nodes} of the nodes sold"
+                )
             }
-            Language::Zh => format!("{term}。{sales} 场秒杀共 {count} 次，参与节点数：{nodes}"),
+            Language::Zh => format!("{term}。{sales} 场秒杀共 {count} 次，{nodes} 个节点参与"),
         }
     }
 

@@ -28,8 +28,10 @@ use super::{
 const APPEARS_WITHIN: Duration = Duration::from_secs(3);
 /// How long the purchase stands in the database: Redisson's watchdog renews a lock after 10 s.
 const WORK: Duration = Duration::from_millis(10_800);
-/// By so much more time to live was the lease renewed, in milliseconds.
-const RENEWED_BY: i64 = 1_000;
+/// By so much later ends a lease that was renewed.
+const RENEWED_BY: Duration = Duration::from_secs(1);
+/// What PTTL says where there is no such key.
+const NO_KEY: i64 = -2;
 /// How long one request may take.
 const LIMIT: Duration = Duration::from_secs(40);
 const POLL: Duration = Duration::from_millis(50);
@@ -78,7 +80,7 @@ impl Seller<'_> {
             return Ok(None);
         };
         let mut findings = Vec::new();
-        if let Some(lease) = self.find_end_of_lease(&key, &purchase).await? {
+        if let Some(lease) = self.find_end_of_lease(&key).await? {
             let lease = lease.as_secs_f64();
             let example = format!("{key}: gone after {lease:.1} s, in the middle of its purchase");
             findings.push(self.finding(Flaw::LeaseEnded, example));
@@ -145,24 +147,26 @@ impl Seller<'_> {
         Ok(None)
     }
 
-    /// After how long the lease ended, if it did before it was renewed; also `None` where the node gave up before.
-    async fn find_end_of_lease(
-        &self,
-        key: &str,
-        purchase: &JoinHandle<Reply>,
-    ) -> Result<Option<Duration>, Error> {
+    /// After how long the lease ended, if it did before it was renewed. A lock that goes earlier was released: its node has
+    /// given up, or begins again.
+    async fn find_end_of_lease(&self, key: &str) -> Result<Option<Duration>, Error> {
         let begin = Instant::now();
         let mut redis = self.traces.redis();
-        let mut before = i64::MAX - RENEWED_BY;
+        let mut end: Option<Instant> = None;
         while begin.elapsed() < WORK {
+            let asked = Instant::now();
             let left: i64 = redis.pttl(key).await.map_err(|error| redis_error(&error))?;
-            if left == -2 {
-                return Ok((!purchase.is_finished()).then(|| begin.elapsed()));
+            if left == NO_KEY {
+                let has_ended = end.is_some_and(|end| end <= Instant::now());
+                return Ok(has_ended.then(|| begin.elapsed()));
             }
-            if left > before + RENEWED_BY {
+            let new_end = u64::try_from(left)
+                .ok()
+                .map(|left| asked + Duration::from_millis(left));
+            if end.is_some_and(|end| new_end > Some(end + RENEWED_BY)) {
                 break;
             }
-            before = left;
+            end = new_end;
             sleep(POLL).await;
         }
         Ok(None)

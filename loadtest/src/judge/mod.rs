@@ -159,20 +159,21 @@ async fn judge(
     Ok(Judgement { findings, report })
 }
 
-/// Signs all buyers in at the first node, and finds their sessions at the last one.
+/// Signs all buyers in at the first node. The first buyer shows that the database, Redis and the last node belong to it.
 async fn sign_in(options: &JudgeOptions, traces: &mut Traces) -> Result<Arc<[Buyer]>, Error> {
     options.progress.say("signing buyers in");
     let phones = traces.choose_phones(BUYERS).await?;
     let first = &options.targets[0];
     let redis = traces.redis();
-    let signing_in = phones
-        .iter()
-        .map(|phone| node::sign_in(first, redis.clone(), phone));
-    let buyers: Vec<Buyer> = stream::iter(signing_in)
-        .buffered(AT_ONCE)
-        .try_collect()
-        .await?;
+    let mut buyers = vec![node::sign_in(first, redis.clone(), &phones[0]).await?];
     traces.signed_in(&buyers);
+    if !traces.has_user(&phones[0]).await? {
+        return Err(Error::Usage(format!(
+            "{first} registered {}, who is not in tb_user of this database: name your node's own database in --database-url, \
+             and remove that user there",
+            phones[0]
+        )));
+    }
     let last = &options.targets[options.targets.len() - 1];
     let user_id = node::user_id(last, &buyers[0].token).await?;
     if user_id != buyers[0].user_id {
@@ -181,6 +182,15 @@ async fn sign_in(options: &JudgeOptions, traces: &mut Traces) -> Result<Arc<[Buy
             buyers[0].user_id
         )));
     }
+    let signing_in = phones[1..]
+        .iter()
+        .map(|phone| node::sign_in(first, redis.clone(), phone));
+    let others: Vec<Buyer> = stream::iter(signing_in)
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    traces.signed_in(&others);
+    buyers.extend(others);
     Ok(buyers.into())
 }
 

@@ -132,6 +132,16 @@ impl Traces {
         }
     }
 
+    /// Whether there is a user with this phone.
+    pub async fn has_user(&self, phone: &str) -> Result<bool, Error> {
+        let users: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM tb_user WHERE phone = ?")
+            .bind(phone)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(database_error)?;
+        Ok(users > 0)
+    }
+
     /// These buyers have sessions now.
     pub fn signed_in(&mut self, buyers: &[Buyer]) {
         for Buyer { user_id, token } in buyers {
