@@ -338,7 +338,12 @@ fn example(sale: &Sale, invariant: &str, buyers: &[Buyer]) -> Vec<String> {
 }
 
 /// The verdict in words.
-pub fn verdict(sales: &[Sale], has_lock: bool, findings: &[Finding], language: Language) -> String {
+pub fn verdict(
+    sales: &[Sale],
+    takes_no_lock: bool,
+    findings: &[Finding],
+    language: Language,
+) -> String {
     let is_english = language == Language::En;
     let mut lines = Vec::new();
     if findings.is_empty() {
@@ -360,7 +365,7 @@ pub fn verdict(sales: &[Sale], has_lock: bool, findings: &[Finding], language: L
         let Row { chapter, idea, .. } = finding.row();
         lines.push(format!("  → {chapter}: {}\n", language.pick(*idea)));
     }
-    if !has_lock {
+    if takes_no_lock {
         let text = [
             "Not tried: a lock in Redis. A purchase takes none here.",
             "没有测 Redis 里的锁：下单时没有用到。",

@@ -42,6 +42,16 @@ const AT_ONCE: usize = 8;
 /// No sale begins later than this after the first.
 const TIME: Duration = Duration::from_secs(140);
 
+/// What was done with the lock of a purchase in Redis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lock {
+    Tried,
+    /// A purchase takes none.
+    Absent,
+    /// The run was interrupted before.
+    NotTried,
+}
+
 /// A judgement.
 #[derive(Debug)]
 pub struct Judgement {
@@ -140,19 +150,22 @@ async fn judge(
             }
         }
     }
-    let of_lock = if stop.is_cancelled() {
-        None
-    } else {
-        seller.try_lock().await?
-    };
-    let has_lock = of_lock.is_some();
+    let mut lock = Lock::NotTried;
+    let mut of_lock = Vec::new();
+    if !stop.is_cancelled() {
+        lock = Lock::Absent;
+        if let Some(findings) = seller.try_lock().await? {
+            lock = Lock::Tried;
+            of_lock = findings;
+        }
+    }
     if let Some(command) = &options.restart
         && !stop.is_cancelled()
     {
         sales.push(seller.sell_through_restart(command).await?);
     }
-    let findings = flaws::find(&sales, &buyers, of_lock.unwrap_or_default());
-    let mut report = report(options, &sales, has_lock, &findings);
+    let findings = flaws::find(&sales, &buyers, of_lock);
+    let mut report = report(options, &sales, lock, &findings);
     if stop.is_cancelled() {
         report = report.cut_short();
     }
@@ -195,7 +208,7 @@ async fn sign_in(options: &JudgeOptions, traces: &mut Traces) -> Result<Arc<[Buy
 }
 
 /// The report: a row for each sale, the verdict in words, and a check for each flaw that was looked for.
-fn report(options: &JudgeOptions, sales: &[Sale], has_lock: bool, findings: &[Finding]) -> Checked {
+fn report(options: &JudgeOptions, sales: &[Sale], lock: Lock, findings: &[Finding]) -> Checked {
     let language = options.language();
     let urls: Vec<String> = options.targets.iter().map(Target::to_string).collect();
     let count_of = |flaw: Flaw| {
@@ -207,7 +220,7 @@ fn report(options: &JudgeOptions, sales: &[Sale], has_lock: bool, findings: &[Fi
         .filter(|row| match row.flaw {
             Flaw::SecondOrderAcrossNodes => options.targets.len() > 1,
             Flaw::LostInCrash => options.restart.is_some(),
-            Flaw::LeaseEnded | Flaw::ForeignDelete | Flaw::OnlyTheLock => has_lock,
+            Flaw::LeaseEnded | Flaw::ForeignDelete | Flaw::OnlyTheLock => lock == Lock::Tried,
             _ => true,
         })
         .map(|row| Check::none(language.pick(row.term), count_of(row.flaw)))
@@ -235,7 +248,7 @@ fn report(options: &JudgeOptions, sales: &[Sale], has_lock: bool, findings: &[Fi
             &sales::COLUMNS,
             sales.iter().map(|sale| sale.row(language)).collect(),
         )],
-        notes: flaws::verdict(sales, has_lock, findings, language),
+        notes: flaws::verdict(sales, lock == Lock::Absent, findings, language),
         checks,
     }
 }
