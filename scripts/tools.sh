@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# ./dev load, chaos, bench, logs: programs beside the stack, and its logs.
+# ./dev load, judge, chaos, bench, logs: programs beside the stack, and its logs.
 # `cd "$CALLER_DIR"`: file names among the arguments are relative to the caller's folder.
 
 load() {
@@ -12,6 +12,15 @@ load() {
   export_settings
   cd "$CALLER_DIR"
   exec "$LOADTEST" "$@"
+}
+
+# judge needs no server of this checkout, and installs none.
+judge() {
+  prepare
+  [[ -x $LOADTEST ]] || say "building (minutes the first time)" >&2
+  build_programs
+  cd "$CALLER_DIR"
+  exec "$LOADTEST" judge "$@"
 }
 
 # The flags of bench, chaos and chaos rolling, for `known_flags`; loadtest/tests/command_line.rs compares them with the

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::{
     bench::{BenchArgs, baseline::Baseline},
     chaos::ChaosOptions,
+    judge::JudgeOptions,
     lab::LabOptions,
     options::Run,
     plan::options::PlanOptions,
@@ -54,6 +55,8 @@ pub enum Scenario {
     Chaos(Run<ChaosOptions>),
     /// Servers of its own, all instances restarted in turn under load behind a balancer: no purchase may fail
     Rolling(Run<RollingOptions>),
+    /// Judge your own node of hm-dianping, at any stage, in any language: what breaks, an example, which chapter mends it
+    Judge(Run<JudgeOptions>),
     /// How a sale of any size goes, and which machines it needs, by formulas, without any server
     Plan(PlanOptions),
     /// Publish one sale and print its voucher's id (for wrk, JMeter or curl)

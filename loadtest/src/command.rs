@@ -20,6 +20,7 @@ use crate::{
     bench, burst, chaos,
     cli::{BurstArgs, Cli, Command, CompareArgs, PublishArgs, Scenario},
     interrupt::{or_interrupted, or_stopped},
+    judge::{self, JudgeOptions},
     lab, ladder,
     options::Run,
     plan,
@@ -92,6 +93,7 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
         Scenario::Rolling(Run { options, json }) => {
             checked(or_interrupted(rolling::run(&options)).await?, json).await
         }
+        Scenario::Judge(Run { options, json }) => judge_node(options, json, &stop).await,
         Scenario::Plan(options) => {
             println!("{}", plan::run(&options)?);
             Ok(ExitCode::SUCCESS)
@@ -110,6 +112,21 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+async fn judge_node(
+    options: JudgeOptions,
+    json: Option<PathBuf>,
+    stop: &CancellationToken,
+) -> Result<ExitCode, Error> {
+    // Asks at the terminal, where Ctrl-C still ends the process.
+    let traces = judge::prepare(&options).await?;
+    let judging = judge::run(&options, traces, stop);
+    let judgement = or_stopped(|| stop.cancel(), judging).await?;
+    if let Some(path) = &options.html {
+        write(path, Ok(judgement.html(options.language()))).await?;
+    }
+    checked(judgement.report, json).await
 }
 
 async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {

@@ -5,6 +5,7 @@
 //! - `shop_cache` reads shops, and checks what their cache promises.
 //! - [`chaos`] runs servers of its own, injects faults in the middle of a sale, and checks every reply.
 //! - [`lab`] serves the page on which visitors run and break sales.
+//! - [`judge`] judges a node of anybody's: hm-dianping, at any stage.
 //! - `plan` calculates a sale of any size; it needs no server.
 //! - `burst` sells once, `ladder` on every strategy; [`rolling`] restarts instances under load; `bench` measures.
 //! - [`report`] is what a run found, and its exit code; `interrupt` ends a run early.
@@ -16,6 +17,7 @@ pub mod chaos;
 mod cli;
 mod command;
 mod interrupt;
+pub mod judge;
 pub mod lab;
 pub mod ladder;
 pub mod options;

@@ -23,7 +23,8 @@ pub enum CheckResult {
 }
 
 impl CheckResult {
-    fn text(self) -> &'static str {
+    /// The word for it.
+    pub fn text(self) -> &'static str {
         match self {
             Self::Holds => "holds",
             Self::Shown => "shown",

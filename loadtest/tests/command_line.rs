@@ -29,6 +29,9 @@ fn refused(args: &[&str], env: &[(&str, &str)], way_out: &str) {
 fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     refused(&["burst"], &[], "set DATABASE_URL");
     refused(&["publish"], &[], "set ADMIN_TOKEN");
+    refused(&["judge"], &[], "--targets");
+    let judged = ["judge", "--targets", "http://127.0.0.1:1"];
+    refused(&judged, &[], "--database-url");
     // The address is taken, so that a lab which did not ask for a token would fail as well, and not serve for ever.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = format!("--bind={}", taken.local_addr().expect("its address"));
@@ -89,6 +92,7 @@ fn no_secret_is_printed() {
         &["chaos", "--help"],
         &["rolling", "--help"],
         &["plan", "--help"],
+        &["judge", "--help"],
         &["publish", "--help"],
         &["cache", "stampede", "--help"],
         &["cache", "updates", "--help"],
@@ -96,6 +100,7 @@ fn no_secret_is_printed() {
         &["cache", "read"],
         &["burst", "--buyers", "1"],
         &["publish", "--targets", "http://127.0.0.1:1"],
+        &["judge", "--targets", "http://127.0.0.1:1"],
     ] {
         let output = loadtest(args, &env);
         let all = [output.stdout, output.stderr].concat();

@@ -27,6 +27,7 @@ mod guards;
 mod half_open;
 mod ids;
 mod java_node;
+mod judge;
 mod lab;
 mod late_commit;
 mod law;

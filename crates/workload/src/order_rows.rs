@@ -1,7 +1,8 @@
 //! The rows of a sale in the service's tables, with which the checker compares the replies.
 //!
 //! Reads `tb_seckill_voucher`, `tb_stock_unit` and `tb_voucher_order` in one consistent snapshot. Writes nothing. A
-//! database that only Java nodes use has no `tb_stock_unit`: all that is left is in the stock.
+//! database that only Java nodes use has no `tb_stock_unit`, where all that is left is in the stock, and no `issued`, for
+//! which [`OrderRows::with_issued`] stands in. Its columns may have another sign or may be NULL.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -19,6 +20,10 @@ pub struct OrderRows {
     pool: MySqlPool,
     /// SQL for what is left to sell of the sale `s`.
     stock_left_sql: &'static str,
+    /// SQL for what was put on sale.
+    issued_sql: &'static str,
+    /// What was put on sale, where the tables do not say it.
+    issued: Option<i64>,
 }
 
 /// Stock and rows of one sale, at one instant.
@@ -31,10 +36,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    fn new(stock_left: i64, issued: Option<i32>, rows: Vec<OrderRow>) -> Self {
+    fn new(stock_left: i64, issued: Option<i64>, rows: Vec<OrderRow>) -> Self {
         let sold = rows.iter().filter(|row| !row.is_cancelled()).count() as i64;
-        // Where the node that published the sale keeps no `issued`, the rows and the stock cannot contradict it.
-        let issued = issued.map_or(stock_left + sold, i64::from);
+        // Where nobody knows what was issued, the rows and the stock cannot contradict it.
+        let issued = issued.unwrap_or(stock_left + sold);
         Self {
             sale: Sale {
                 issued,
@@ -90,24 +95,32 @@ impl OrderRows {
             .connect(database_url)
             .await
             .map_err(failed)?;
-        let has_units: i64 = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM information_schema.tables \
-             WHERE table_schema = DATABASE() AND table_name = 'tb_stock_unit'",
-        )
-        .fetch_one(&pool)
-        .await
-        .map_err(|source| Error::Database {
-            what: "while looking for tables",
-            source,
-        })?;
+        let has_units = has_column(&pool, "tb_stock_unit", "voucher_id").await?;
+        let has_issued = has_column(&pool, "tb_seckill_voucher", "issued").await?;
         Ok(Self {
             pool,
-            stock_left_sql: if has_units > 0 {
+            stock_left_sql: if has_units {
                 LEFT_WITH_UNITS
             } else {
                 "s.stock"
             },
+            issued_sql: if has_issued { "s.issued" } else { "NULL" },
+            issued: None,
         })
+    }
+
+    /// Reads sales of which so many were put on sale, where the tables do not say it.
+    #[must_use]
+    pub fn with_issued(self, issued: u32) -> Self {
+        Self {
+            issued: Some(issued.into()),
+            ..self
+        }
+    }
+
+    /// Whether the tables do not say what was put on sale, as those of this service do.
+    pub fn is_of_another_service(&self) -> bool {
+        self.issued.is_some()
     }
 
     /// Reads one sale.
@@ -154,11 +167,11 @@ impl OrderRows {
         let begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
         let mut transaction = self.pool.begin_with(begin).await?;
         let sql = format!(
-            "SELECT CAST({} AS SIGNED), s.issued FROM tb_seckill_voucher s \
+            "SELECT CAST({} AS SIGNED), CAST({} AS SIGNED) FROM tb_seckill_voucher s \
              WHERE s.voucher_id BETWEEN ? AND ? ORDER BY s.voucher_id",
-            self.stock_left_sql
+            self.stock_left_sql, self.issued_sql
         );
-        let sales: Vec<(i64, Option<i32>)> = sqlx::query_as(&sql)
+        let sales: Vec<(i64, Option<i64>)> = sqlx::query_as(&sql)
             .bind(first)
             .bind(last)
             .fetch_all(&mut *transaction)
@@ -167,8 +180,9 @@ impl OrderRows {
             return Err(sqlx::Error::RowNotFound);
         }
         let orders: Vec<(u64, i64, u64, u8)> = sqlx::query_as(
-            "SELECT voucher_id, id, user_id, status FROM tb_voucher_order \
-             WHERE voucher_id BETWEEN ? AND ? ORDER BY id",
+            "SELECT CAST(voucher_id AS UNSIGNED), CAST(id AS SIGNED), CAST(user_id AS UNSIGNED), \
+                    CAST(COALESCE(status, 1) AS UNSIGNED) \
+             FROM tb_voucher_order WHERE voucher_id BETWEEN ? AND ? ORDER BY id",
         )
         .bind(first)
         .bind(last)
@@ -186,7 +200,9 @@ impl OrderRows {
         let snapshots = sales
             .into_iter()
             .zip(rows)
-            .map(|((stock_left, issued), rows)| Snapshot::new(stock_left, issued, rows));
+            .map(|((stock_left, issued), rows)| {
+                Snapshot::new(stock_left, issued.or(self.issued), rows)
+            });
         Ok(snapshots.collect())
     }
 
@@ -229,4 +245,20 @@ impl OrderRows {
             sleep(POLL).await;
         }
     }
+}
+
+/// Whether this database has such a table with such a column.
+async fn has_column(pool: &MySqlPool, table: &str, column: &str) -> Result<bool, Error> {
+    let sql = "SELECT COUNT(*) FROM information_schema.columns \
+               WHERE table_schema = DATABASE() AND table_name = ? AND column_name = ?";
+    let count: i64 = sqlx::query_scalar(sql)
+        .bind(table)
+        .bind(column)
+        .fetch_one(pool)
+        .await
+        .map_err(|source| Error::Database {
+            what: "while looking for tables",
+            source,
+        })?;
+    Ok(count > 0)
 }

@@ -57,20 +57,25 @@ pub async fn flash_sale(
     make("/voucher/seckill", &voucher, "publishing a sale").await
 }
 
-/// What is published: a sale that began an hour ago and ends in two.
+/// What is published: a sale that began yesterday and ends tomorrow, in whatever zone a node reads its times. Without the
+/// name of a strategy it has the node's own.
 pub fn voucher(access: &Access, shop: u64, title: &str, strategy: &str, stock: u32) -> Value {
     let now = Utc::now().with_timezone(&access.time_zone);
     let local = |time: chrono::DateTime<_>| time.format("%Y-%m-%dT%H:%M:%S").to_string();
-    json!({
+    let mut voucher = json!({
         "shopId": shop,
+        "type": 1,
         "title": title,
         "subTitle": "one per person",
         "rules": "made by the load tool",
         "payValue": 8_000,
         "actualValue": 10_000,
         "stock": stock,
-        "beginTime": local(now - TimeDelta::hours(1)),
-        "endTime": local(now + TimeDelta::hours(2)),
-        "strategy": strategy,
-    })
+        "beginTime": local(now - TimeDelta::days(1)),
+        "endTime": local(now + TimeDelta::days(1)),
+    });
+    if !strategy.is_empty() {
+        voucher["strategy"] = strategy.into();
+    }
+    voucher
 }

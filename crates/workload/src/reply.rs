@@ -51,17 +51,18 @@ pub const TIME_OUT: &str = "TIME_OUT";
 /// The connection broke after the request was sent.
 pub const CONNECTION_LOST: &str = "CONNECTION_LOST";
 
-/// The texts of nodes that send no `code`.
-const TEXTS: [(&str, &str); 8] = [
-    ("库存不足！", SOLD_OUT),
-    ("不能重复下单！", "ALREADY_ORDERED"),
-    ("用户已经购买过一次！", "ALREADY_ORDERED"),
+/// The texts of nodes that send no `code`, without the mark at their end.
+const TEXTS: [(&str, &str); 7] = [
+    ("库存不足", SOLD_OUT),
+    ("不能重复下单", "ALREADY_ORDERED"),
+    ("用户已经购买过一次", "ALREADY_ORDERED"),
     ("不允许重复下单", "LOCK_BUSY"),
-    ("不允许重复下单！", "LOCK_BUSY"),
-    ("秒杀尚未开始！", "SALE_NOT_BEGUN"),
-    ("秒杀已经结束！", "SALE_ENDED"),
-    ("优惠券不存在！", "VOUCHER_NOT_FOUND"),
+    ("秒杀尚未开始", "SALE_NOT_BEGUN"),
+    ("秒杀已经结束", "SALE_ENDED"),
+    ("优惠券不存在", "VOUCHER_NOT_FOUND"),
 ];
+/// What a node of the course answers when it failed: it may have been before the commit or after.
+const FAILED: &str = "服务器异常";
 
 /// What every reply of the service is wrapped in.
 #[derive(Debug, Default, Deserialize)]
@@ -85,7 +86,11 @@ impl Envelope<Value> {
         let number = self
             .data
             .as_ref()
-            .map(|value| value.as_i64().ok_or(()))
+            .map(|value| match value {
+                // JavaScript's numbers end at 2^53, so some nodes send text.
+                Value::String(text) => text.parse().map_err(drop),
+                _ => value.as_i64().ok_or(()),
+            })
             .transpose()?;
         let text = self
             .order_id
@@ -100,7 +105,10 @@ impl Envelope<Value> {
 
     fn code(&self) -> Option<&str> {
         self.code.as_deref().or_else(|| {
-            let message = self.error_msg.as_deref()?;
+            let message = self
+                .error_msg
+                .as_deref()?
+                .trim_end_matches(['！', '!', '。']);
             TEXTS
                 .iter()
                 .find(|(text, _)| *text == message)
@@ -145,6 +153,13 @@ impl Reply {
             Some(code) => Self::Refused(code.to_owned().into()),
             None => {
                 let http = format!("HTTP_{status}").into();
+                if let (200, Some(message)) = (status, envelope.error_msg) {
+                    return if message == FAILED {
+                        Self::lost(FAILED)
+                    } else {
+                        Self::Refused(message.into())
+                    };
+                }
                 match status {
                     400..=407 | 409..=498 => Self::Refused(http),
                     _ => Self::Unknown { why: http, id },
@@ -182,6 +197,14 @@ impl Reply {
             self,
             Self::Ordered(_) | Self::Pending(_) | Self::Withdrawn { .. }
         )
+    }
+
+    /// The id of a success, committed or pending.
+    pub fn success_id(&self) -> Option<i64> {
+        match self {
+            Self::Ordered(id) | Self::Pending(id) | Self::Withdrawn { id, .. } => Some(*id),
+            _ => None,
+        }
     }
 
     /// Whether the service, or the way to it, was in trouble, as opposed to the sale taking its course.
@@ -240,7 +263,8 @@ mod tests {
                 r#"{"success":true,"data":7,"orderId":"8"}"#,
                 Reply::Malformed,
             ),
-            (200, r#"{"success":true,"data":"7"}"#, Reply::Malformed),
+            (200, r#"{"success":true,"data":"7"}"#, Reply::Ordered(7)),
+            (200, r#"{"success":true,"data":"x"}"#, Reply::Malformed),
             (500, r#"{"success":true,"data":7}"#, Reply::Malformed),
             (200, already.as_str(), Reply::AlreadyOrdered(Some(id))),
             (
@@ -301,8 +325,18 @@ mod tests {
             ),
             (
                 200,
+                r#"{"success":false,"errorMsg":"库存不足!"}"#,
+                refused(SOLD_OUT),
+            ),
+            (
+                200,
+                r#"{"success":false,"errorMsg":"来晚了"}"#,
+                refused("来晚了"),
+            ),
+            (
+                200,
                 r#"{"success":false,"errorMsg":"服务器异常"}"#,
-                unknown("HTTP_200", None),
+                unknown("服务器异常", None),
             ),
         ] {
             assert_eq!(

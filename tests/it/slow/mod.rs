@@ -2,6 +2,7 @@
 //! `./dev test slow` runs them one after the other.
 
 mod chaos;
+mod judged;
 mod late_texts;
 mod locked_sales;
 mod mixed_sale;

@@ -108,6 +108,9 @@ pub struct Verdict {
     pub malformed: i64,
     /// Some of the violations in words, for the reader of a report.
     pub examples: Vec<String>,
+    /// The first buyer in whom an invariant was seen violated, by its name.
+    #[serde(skip)]
+    pub witnesses: BTreeMap<&'static str, u64>,
 }
 
 impl Verdict {
@@ -136,6 +139,12 @@ impl Verdict {
     /// Whether every invariant holds.
     pub fn is_clean(&self) -> bool {
         self.violations().is_empty()
+    }
+
+    /// Spells out what was found about a user, and remembers who is the first one of this invariant.
+    fn found(&mut self, invariant: &'static str, user: u64, text: impl FnOnce() -> String) {
+        self.witnesses.entry(invariant).or_insert(user);
+        self.example(|| format!("user {user}: {}", text()));
     }
 
     /// Spells a finding out, unless there are enough.
@@ -187,7 +196,8 @@ pub fn judge<'a>(
                 // The order may well exist; only its id was not told.
                 replies.unknown += 1;
                 verdict.malformed += 1;
-                verdict.example(|| format!("user {}: success without an id", attempt.user_id));
+                let text = || "success without an id".to_owned();
+                verdict.found("malformed", attempt.user_id, text);
             }
         }
     }
@@ -198,6 +208,10 @@ pub fn judge<'a>(
     }
     verdict.orders = rows.len() as i64 - cancelled;
     verdict.oversold = (verdict.orders - sale.issued).max(-sale.stock_left).max(0);
+    let mut active = rows.iter().filter(|row| !row.is_cancelled());
+    if let Some(surplus) = active.nth(sale.issued.max(0) as usize) {
+        verdict.witnesses.insert("oversold", surplus.user_id);
+    }
     verdict.drift = sale.issued - sale.stock_left - verdict.orders;
     // Stock that came from a cancellation or an addition may not have been there when "sold out" was said.
     let some_left = sale.stock_left > cancelled + sale.added;
@@ -222,15 +236,18 @@ fn judge_user(
 
     for id in replies.ordered.iter().filter(|id| !has_row(id)) {
         verdict.lost += 1;
-        verdict.example(|| format!("user {user}: told order {id}, which does not exist"));
+        verdict.found("lost", user, || {
+            format!("told order {id}, which does not exist")
+        });
     }
 
     for (id, code) in &replies.withdrawn {
         let is_unfounded = rows.is_empty() && (some_left || *code == ORDER_NOT_FOUND);
         if is_unfounded {
             verdict.lost += 1;
-            verdict
-                .example(|| format!("user {user}: order {id} was pending, then refused: {code}"));
+            verdict.found("lost", user, || {
+                format!("order {id} was pending, then refused: {code}")
+            });
         }
     }
 
@@ -244,7 +261,9 @@ fn judge_user(
     if extra > 0 {
         verdict.duplicates += extra as i64;
         let ids: Vec<i64> = active().map(|row| row.id).collect();
-        verdict.example(|| format!("user {user}: orders {ids:?}, one was allowed"));
+        verdict.found("duplicates", user, || {
+            format!("orders {ids:?}, one was allowed")
+        });
     }
 
     // Each attempt of unknown outcome can have made one of the rows that no reply acknowledged.
@@ -255,8 +274,8 @@ fn judge_user(
     verdict.unacknowledged += unacknowledged.len() as i64;
     if unacknowledged.len() > replies.unknown {
         verdict.phantom += (unacknowledged.len() - replies.unknown) as i64;
-        verdict.example(|| {
-            format!("user {user}: order {unacknowledged:?} exists, but no reply owns it")
+        verdict.found("phantom", user, || {
+            format!("order {unacknowledged:?} exists, but no reply owns it")
         });
     }
 
@@ -272,6 +291,8 @@ fn judge_user(
     };
     if absent + unnamed > 0 {
         verdict.false_duplicate += absent + unnamed;
-        verdict.example(|| format!("user {user}: told of an earlier order that does not exist"));
+        verdict.found("false duplicate", user, || {
+            "told of an earlier order that does not exist".to_owned()
+        });
     }
 }

@@ -1,0 +1,122 @@
+//! A node of the course, by its API: signing in and publishing. A failure is one sentence that says what to do.
+
+use hyper::header::HeaderValue;
+use redis::{AsyncCommands, RedisError};
+use redis_link::RoutedConnection;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use workload::{
+    Access, Error, Target,
+    buyers::{Buyer, LIMIT},
+    http::{Call, Connection},
+    publish,
+    reply::Envelope,
+};
+
+use super::traces::redis_error;
+
+/// So much of an answer that cannot be read is shown.
+const SHOWN: usize = 60;
+
+#[derive(Deserialize)]
+struct User {
+    id: u64,
+}
+
+/// Sends one request, and insists on success.
+async fn ask<T: DeserializeOwned>(node: &Target, call: Call) -> Result<Option<T>, Error> {
+    let path = call.path.split('?').next().unwrap_or_default();
+    let asked = format!("{} {path}", call.method);
+    let sent = Connection::new(node.clone(), LIMIT).send(&call).await;
+    let answer = sent.map_err(|failure| {
+        Error::Usage(format!(
+            "{node} does not answer ({failure}): start your node, and name its own address in --targets"
+        ))
+    })?;
+    match serde_json::from_slice::<Envelope<T>>(&answer.body) {
+        Ok(Envelope {
+            success: true,
+            data,
+            ..
+        }) => Ok(data),
+        Ok(Envelope {
+            code, error_msg, ..
+        }) => {
+            let why = error_msg.or(code).unwrap_or_default();
+            Err(Error::Usage(format!(
+                "{node} refused {asked} ({why}): look into your node's log, mend that, and judge again"
+            )))
+        }
+        Err(_) => {
+            let text = String::from_utf8_lossy(&answer.body);
+            let begin: String = text.chars().take(SHOWN).collect();
+            Err(Error::Usage(format!(
+                "{node} answered {asked} with HTTP {} and `{}`, which is no Result of the course (success, errorMsg, data): \
+                 name the node itself in --targets, and no page or proxy before it",
+                answer.status,
+                begin.trim()
+            )))
+        }
+    }
+}
+
+/// Signs in with the code that the node wrote into Redis.
+pub async fn sign_in(
+    node: &Target,
+    mut redis: RoutedConnection,
+    phone: &str,
+) -> Result<Buyer, Error> {
+    ask::<Value>(node, Call::post(format!("/user/code?phone={phone}"))).await?;
+    let code: Result<Option<String>, RedisError> = redis.get(format!("login:code:{phone}")).await;
+    let code = code.map_err(|source| redis_error(&source))?;
+    let Some(code) = code else {
+        return Err(Error::Usage(format!(
+            "{node} sent a code, and login:code:{phone} is not in this Redis: name your node's own Redis in --redis-url, with \
+             its database as in redis://127.0.0.1:6379/0 (a stage that keeps codes in the HTTP session cannot be judged)"
+        )));
+    };
+    // Some serializers write text with its quotes.
+    let code = code.trim_matches('"');
+    let login = json!({ "phone": phone, "code": code });
+    let token: Option<String> = ask(node, Call::post("/user/login").json(&login)).await?;
+    let token = token.and_then(|token| HeaderValue::try_from(token).ok());
+    let Some(token) = token else {
+        return Err(Error::Usage(format!(
+            "{node} signed {phone} in without a token in `data`: return Result.ok(token), as the course does"
+        )));
+    };
+    let user_id = user_id(node, &token).await?;
+    Ok(Buyer { user_id, token })
+}
+
+/// Whose session the token is at this node.
+pub async fn user_id(node: &Target, token: &HeaderValue) -> Result<u64, Error> {
+    let user: Option<User> = ask(node, Call::get("/user/me").token(token)).await?;
+    user.map(|user| user.id).ok_or_else(|| {
+        Error::Usage(format!(
+            "{node} answered GET /user/me without the user: return Result.ok(UserHolder.getUser())"
+        ))
+    })
+}
+
+/// Publishes a sale of this shop; returns its voucher's id.
+pub async fn publish(
+    node: &Target,
+    access: &Access,
+    shop: u64,
+    strategy: &str,
+    stock: u32,
+) -> Result<u64, Error> {
+    let voucher = publish::voucher(access, shop, "judge", strategy, stock);
+    let mut call = Call::post("/voucher/seckill").json(&voucher);
+    // Only nodes of this project have such a token.
+    if !access.admin_token.is_empty() {
+        call = call.admin(&access.admin_header("publishing a sale")?);
+    }
+    let id: Option<u64> = ask(node, call).await?;
+    id.ok_or_else(|| {
+        Error::Usage(format!(
+            "{node} published a sale without its id in `data`: return Result.ok(voucher.getId()), as the course does"
+        ))
+    })
+}
