@@ -415,6 +415,24 @@ mod tests {
     }
 
     #[test]
+    fn a_foreign_key_is_logged_each_time_that_one_appears() {
+        let mut memory = under("m");
+        let stream = sale(Strategy::Stream);
+        let foreign = SaleKeys {
+            foreign: Some("claims"),
+            ..open("m", 10)
+        };
+        for (keys, is_known) in [
+            (foreign.clone(), true),
+            (open("m", 10), false),
+            (foreign, true),
+        ] {
+            memory.plan(&stream, keys, false);
+            assert_eq!(memory.foreign.contains(&7), is_known);
+        }
+    }
+
+    #[test]
     fn an_open_sale_is_counted_where_it_was_asked_for_or_gave_something_back() {
         let mut memory = under("m");
         let mut stream = sale(Strategy::Stream);
@@ -458,7 +476,14 @@ mod tests {
         );
         assert_eq!(memory.plan(&row_lock, foreign, false), set(true));
         assert_eq!(memory.plan(&row_lock, open("m", 3), true), set(true));
-        assert_eq!(memory.plan(&row_lock, open("m", 3), false), None);
+        // Its other keys are nobody's.
+        let other_foreign = SaleKeys {
+            foreign: Some("claims"),
+            ..open("m", 3)
+        };
+        for keys in [open("m", 3), other_foreign] {
+            assert_eq!(memory.plan(&row_lock, keys, false), None);
+        }
     }
 
     #[test]
