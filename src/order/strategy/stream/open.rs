@@ -403,6 +403,8 @@ mod tests {
         };
         for keys in [
             open("another", 10),
+            // Of the same server.
+            open("m 1 0-0", 10),
             without(|keys| keys.open = None),
             without(|keys| keys.counter = None),
             without(|keys| keys.has_claims = false),
