@@ -300,6 +300,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_names_the_server_that_is_away() {
+        let no_id = Error::from(crate::id::Error::Exhausted);
+        assert!(matches!(no_id, Error::Unavailable(Cause::IdCounter)));
+        let no_lock = Error::from(lock::Error::ForeignOwner);
+        assert!(matches!(no_lock, Error::Unavailable(Cause::LockServer)));
+    }
+
+    #[test]
     fn a_reason_is_written_when_it_is_new_and_else_now_and_then() {
         let line = RepeatedLine::new();
         let later = |seconds| {

@@ -246,6 +246,25 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     );
 }
 
+/// Of an entry with very many fields the first ones are kept, and of very many dead letters the last ones.
+#[tokio::test]
+async fn dead_letters_are_bounded_in_size_and_number() {
+    let stack = Stack::start(1, &[]).await;
+    let mut redis = stack.redis.conn().await;
+    let fill = "for n = 1, 11000 do redis.call('XADD', KEYS[1], '*', 'n', n) end";
+    let _: () = query(&mut redis, "EVAL", &[fill, "1", "stream.orders.dead"]).await;
+    let mut large = redis::cmd("XADD");
+    large.arg("stream.orders").arg("*");
+    for field in 0..10_000 {
+        large.arg(field).arg("nonsense");
+    }
+    large.exec_async(&mut redis).await.unwrap();
+    stack.stream_drained().await;
+    // Redis removes them by the hundred.
+    let letters = stack.dead_letters().await;
+    assert!((10_000..10_500).contains(&letters), "{letters}");
+}
+
 /// The row under an entry's id decides nothing if it is another buyer's.
 #[tokio::test]
 async fn an_entry_with_the_id_of_another_buyers_order_is_counted_as_pending() {
