@@ -179,7 +179,7 @@ impl Error {
     /// Whether the row alone is at fault, so that a healthy server would refuse it again. Only such an error may end an
     /// order that was promised.
     pub fn is_about_the_row(&self) -> bool {
-        matches!(self, Error::RowRefused(_) | Error::DuplicateId)
+        matches!(self, Error::RowRefused(_))
     }
 
     /// What the log shows in place of the text for clients.
