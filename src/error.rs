@@ -179,7 +179,7 @@ impl Error {
     /// Whether the row alone is at fault, so that a healthy server would refuse it again. Only such an error may end an
     /// order that was promised.
     pub fn is_about_the_row(&self) -> bool {
-        matches!(self, Error::RowRefused(_) | Error::DuplicateId)
+        matches!(self, Error::RowRefused(_))
     }
 
     /// What the log shows in place of the text for clients.
@@ -298,6 +298,14 @@ unavailable! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_names_the_server_that_is_away() {
+        let no_id = Error::from(crate::id::Error::Exhausted);
+        assert!(matches!(no_id, Error::Unavailable(Cause::IdCounter)));
+        let no_lock = Error::from(lock::Error::ForeignOwner);
+        assert!(matches!(no_lock, Error::Unavailable(Cause::LockServer)));
+    }
 
     #[test]
     fn a_reason_is_written_when_it_is_new_and_else_now_and_then() {

@@ -166,6 +166,23 @@ mod tests {
         assert!(!memory.is_tracked(Instant::now()));
     }
 
+    /// It may have ended as soon as Redis had read it.
+    #[tokio::test(start_paused = true)]
+    async fn a_session_is_as_old_as_the_question_for_it() {
+        let memory = SessionMemory::new(8);
+        let token = Token::random();
+        let read = memory.read(&token, async {
+            tokio::time::advance(TRUST).await;
+            Ok(Some(CurrentUser {
+                id: 1,
+                nick_name: String::new(),
+                icon: String::new(),
+            }))
+        });
+        assert!(read.await.unwrap().is_some());
+        assert_eq!(memory.get(&token), None);
+    }
+
     /// Its time to live goes down in Redis while this process answers for it: a session in use must not end.
     #[tokio::test(start_paused = true)]
     async fn a_session_in_use_is_looked_up_often_enough_to_be_renewed() {

@@ -85,18 +85,21 @@ pub async fn place(store: &OrderStore, order: &NewOrder) -> Result<i64, Error> {
     store.begin().await?.place(order, text).await
 }
 
-/// A proxy that has lost its server sends an error in place of the reply, even if the server has run the text.
+/// A proxy that has lost its server sends an error in place of the reply, even if the server has run the text. And after an
+/// error of the COMMIT itself the order may be there.
 #[tokio::test]
-async fn an_error_of_a_proxy_in_place_of_a_reply_is_no_refusal() {
+async fn an_error_in_place_of_a_reply_or_of_the_commit_is_no_refusal() {
     let scene = Scene::new().await;
-    let order = scene.order(1, 0);
-    scene.proxy.set(Mode::FailReplyTo(TAKES_STOCK));
-    let placed = place(&scene.store, &order).await;
-    assert!(
-        matches!(placed, Ok(id) if id == order.id),
-        "the server has run it: {placed:?}"
-    );
-    assert_eq!(scene.tables().await, (1, 4));
+    for (user, mode) in [(1, Mode::FailReplyTo(TAKES_STOCK)), (2, Mode::FailCommit)] {
+        let order = scene.order(user, 0);
+        scene.proxy.set(mode);
+        let placed = place(&scene.store, &order).await;
+        assert!(
+            matches!(placed, Ok(id) if id == order.id),
+            "{mode:?}: the server has run it: {placed:?}"
+        );
+        assert_eq!(scene.tables().await, (user, 5 - user));
+    }
 }
 
 /// An earlier copy of the text has committed the order, as when a proxy sends the text twice.

@@ -201,6 +201,22 @@ async fn a_lost_counter_does_not_begin_again_with_numbers_that_were_given() {
     assert_unique(&ids);
 }
 
+/// Around midnight the clocks of two nodes show different days.
+#[tokio::test]
+async fn the_counters_of_two_days_go_on_side_by_side() {
+    let server = RedisServer::start().await;
+    let clock = |seconds| Arc::new(AtomicI64::new(seconds));
+    let today = node(&server, clock(before_midnight()), 1).await;
+    let tomorrow = node(&server, clock(before_midnight() + 2), 1).await;
+    let mut numbers = Vec::new();
+    for node in [&today, &tomorrow].into_iter().cycle().take(6) {
+        numbers.push(node.next().await.unwrap() & 0xffff_ffff);
+    }
+    for (number, next_of_its_day) in numbers.iter().zip(&numbers[2..]) {
+        assert_eq!(*next_of_its_day, number + 1, "{numbers:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_clock_that_steps_back_makes_no_id_fall() {
     let server = RedisServer::start().await;

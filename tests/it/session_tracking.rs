@@ -124,6 +124,25 @@ async fn an_end_that_is_not_reported_takes_effect_within_a_second() {
     }
 }
 
+/// What a slow PING proves is old when its answer arrives, and no session is used by it.
+#[tokio::test]
+async fn a_ping_counts_from_when_it_was_sent() {
+    let stack = Stack::patient_behind_proxies(&[]).await;
+    let base = stack.url();
+    let redis = &stack.proxies.redis;
+    tracked(base).await;
+    redis.set(Mode::DelayRequests("PING", TRUST + TRUST / 8));
+    metric_is(base, "seckill_sessions_tracked", 0).await;
+    redis.count("PING");
+    eventually("three PINGs were answered", async || {
+        // Each is sent once the one before was answered.
+        let pings = redis.counted("PING");
+        assert_eq!(metric(base, "seckill_sessions_tracked").await, 0);
+        pings > 3
+    })
+    .await;
+}
+
 /// A master that was replaced goes on answering, but the end of a session does not reach it any more.
 #[tokio::test]
 async fn a_server_that_commands_have_left_confirms_no_session() {

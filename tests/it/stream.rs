@@ -4,10 +4,10 @@
 use futures_util::future::join_all;
 use redis::AsyncCommands;
 use serde_json::json;
-use testkit::raw::query;
+use testkit::raw::{calls_of, query};
 
 use crate::resilience::while_sale_is_locked;
-use crate::support::api::get;
+use crate::support::api::{get, metric};
 use crate::support::eventually;
 use crate::support::hold::Hold;
 use crate::support::stack::Stack;
@@ -206,27 +206,35 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     assert_eq!(stack.tables(sale).await, (3, 7));
 
     // The counter of the ids was lost, and a node that does not begin it at random began it anew: the buyer is told the id of an
-    // order that another user has. The purchase ends as a refusal, and the buyer may buy again.
+    // order that another user has. The purchase ends as a refusal, and the buyer may buy again. So does one whose refusal is a
+    // row already: it was decided, and not resolved.
     let other_sale = stack.publish(1, "row-lock").await;
     let sale = stack.publish(2, "stream").await;
     let id = stack.buy(&users[0], other_sale).await.bought();
-    let mut admit = redis::pipe();
-    admit
-        .atomic()
-        .decr(stack.keys.stock(sale), 1)
-        .sadd(stack.keys.claims(sale), users[1].id);
-    admit.xadd("stream.orders", "*", &entry(users[1].id, sale, id));
-    admit.exec_async(&mut redis).await.unwrap();
-    stack.stream_drained().await;
-    stack
-        .look_up(&users[1], id)
-        .await
-        .refused(200, "ORDER_FAILED");
+    // Not the next id.
+    let refused_id = id + (1 << 20);
+    let refusal = format!("({refused_id}, {}, {refused_id}, 4)", users[1].id);
+    let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
+    stack.database.run(&format!("{insert} {refusal}")).await;
+    for id in [id, refused_id] {
+        let mut admit = redis::pipe();
+        admit
+            .atomic()
+            .decr(stack.keys.stock(sale), 1)
+            .sadd(stack.keys.claims(sale), users[1].id);
+        admit.xadd("stream.orders", "*", &entry(users[1].id, sale, id));
+        admit.exec_async(&mut redis).await.unwrap();
+        stack.stream_drained().await;
+        stack
+            .look_up(&users[1], id)
+            .await
+            .refused(200, "ORDER_FAILED");
+        assert_eq!(counter_and_claims(&stack, sale).await, (Some(2), vec![]));
+    }
     assert_eq!(
         stack.look_up(&users[0], id).await.data()["voucherId"],
         other_sale
     );
-    assert_eq!(counter_and_claims(&stack, sale).await, (Some(2), vec![]));
     let again = stack.buy_committed(&users[1], sale).await;
     assert_eq!(
         stack.look_up(&users[1], again).await.data()["voucherId"],
@@ -236,6 +244,25 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
         counter_and_claims(&stack, sale).await,
         (Some(1), vec![users[1].id])
     );
+}
+
+/// Of an entry with very many fields the first ones are kept, and of very many dead letters the last ones.
+#[tokio::test]
+async fn dead_letters_are_bounded_in_size_and_number() {
+    let stack = Stack::start(1, &[]).await;
+    let mut redis = stack.redis.conn().await;
+    let fill = "for n = 1, 11000 do redis.call('XADD', KEYS[1], '*', 'n', n) end";
+    let _: () = query(&mut redis, "EVAL", &[fill, "1", "stream.orders.dead"]).await;
+    let mut large = redis::cmd("XADD");
+    large.arg("stream.orders").arg("*");
+    for field in 0..10_000 {
+        large.arg(field).arg("nonsense");
+    }
+    large.exec_async(&mut redis).await.unwrap();
+    stack.stream_drained().await;
+    // Redis removes them by the hundred.
+    let letters = stack.dead_letters().await;
+    assert!((10_000..10_500).contains(&letters), "{letters}");
 }
 
 /// The row under an entry's id decides nothing if it is another buyer's.
@@ -274,6 +301,15 @@ async fn an_entry_with_the_id_of_another_buyers_order_is_counted_as_pending() {
         stack.counter(sale).await == Some(4)
     })
     .await;
+    // Nothing is missing, so the sale is not counted again and again.
+    let counted = metric(stack.url(), "seckill_stream_sales_counted_total").await;
+    let looks = calls_of(&mut redis, "xinfo|consumers").await;
+    eventually("the sale is looked at", async || {
+        calls_of(&mut redis, "xinfo|consumers").await > looks + 8
+    })
+    .await;
+    let since = metric(stack.url(), "seckill_stream_sales_counted_total").await;
+    assert_eq!(since, counted);
 }
 
 #[tokio::test]
@@ -357,15 +393,18 @@ async fn a_sale_is_counted_again_when_an_order_is_committed_whose_entry_was_lost
 async fn orders_of_one_user_for_several_sales_are_pending_when_one_call_admits_them() {
     let stack = Stack::start(1, &[]).await;
     let user = stack.users(1).await.remove(0);
-    let sales = stack.publish_each(1, ["stream"; 6]).await;
+    // So many that the number of one ends like that of another.
+    let sales = stack.publish_each(1, ["stream"; 11]).await;
     let mut holder = stack.lock_sale(sales[0]).await;
     for sale in &sales[1..] {
         let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
         let lock = sqlx::query(lock).bind(sale);
         lock.execute(&mut *holder).await.unwrap();
     }
-    let purchases = sales.iter().map(|sale| stack.buy(&user, *sale));
-    for bought in join_all(purchases).await {
+    let longest_number = stack.buy(&user, sales[10]).await;
+    let purchases = sales[..10].iter().map(|sale| stack.buy(&user, *sale));
+    let others = join_all(purchases).await;
+    for bought in others.iter().chain([&longest_number]) {
         let pending = stack.look_up(&user, bought.bought()).await;
         assert_eq!(pending.status, 202, "{pending:?}");
     }

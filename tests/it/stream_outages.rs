@@ -6,6 +6,7 @@ use testkit::proxy::Mode;
 use testkit::raw::calls_of;
 
 use crate::resilience::while_sale_is_locked;
+use crate::support::api::metric;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
@@ -41,6 +42,17 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
         !mark.is_some_and(|mark| mark.contains(' '))
     })
     .await;
+    // A count that somebody asks for forgets none of the sales that are closed.
+    for added in 1..5 {
+        eventually("the closed sales are known", async || {
+            metric(stack.url(), "seckill_stream_sales_closed").await > 0
+        })
+        .await;
+        stack.add_stock(free, 1).await;
+        stack.counted(free, 10 + added).await;
+        let closed = metric(stack.url(), "seckill_stream_sales_closed").await;
+        assert!(closed > 0, "{closed}");
+    }
     for user in &users[1..6] {
         let id = stack.buy(user, free).await.bought();
         stack.decided(user, id).await.data();
@@ -190,6 +202,29 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     eventually("the other one is open again", || is_open(&open)).await;
 }
 
+/// Two users have a claim and no order. The count that the first one asks for waits for the sale's row, and knows nothing of the
+/// second, who asks meanwhile.
+#[tokio::test]
+async fn a_count_that_is_asked_for_while_the_sale_is_being_counted_is_made_afterwards() {
+    let stack = Stack::start(1, &[]).await;
+    let users = stack.users(2).await;
+    let sale = stack.publish(5, "stream").await;
+    let claims = stack.keys.claims(sale);
+    let mut redis = stack.redis.conn().await;
+    while_sale_is_locked(&stack, sale, async {
+        for user in &users {
+            let _: () = redis.sadd(&claims, user.id).await.unwrap();
+            stack.buy(user, sale).await.refused(200, "ALREADY_ORDERED");
+            stack.database.wait_for_statement("FOR UPDATE").await;
+        }
+    })
+    .await;
+    eventually("both claims are gone", async || {
+        stack.claims(sale).await.is_empty()
+    })
+    .await;
+}
+
 /// What somebody wrote into the keys of one sale concerns no other: a sound sale is sold by the same calls meanwhile. The broken
 /// sale is named in the log, and counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -215,7 +250,7 @@ async fn keys_of_a_sale_that_hold_something_else_concern_no_other_sale_and_are_c
         match fault {
             "a claims key that is a text" => write.del(&claims).set(&claims, "no set"),
             "a counter that is a list" => write.del(&counter).lpush(&counter, "no text"),
-            "a counter that is too large" => write.set(&counter, "9".repeat(20)),
+            "a counter that is too large" => write.set(&counter, "9".repeat(17)),
             "an open mark that is a list" => write.del(&open).lpush(&open, "no text"),
             _ => write.set(&open, "x"),
         };

@@ -33,43 +33,52 @@ const LATE_BY: Duration = Duration::from_millis(30);
 /// Whether more replies of MySQL's protocol follow to the statements of one text. If the last packet is an OK or the end of
 /// rows, its flag SERVER_MORE_RESULTS_EXISTS says so. A server that is cut off before the last reply may not run the
 /// remaining statements.
-fn more_results_follow(mut replies: &[u8]) -> bool {
+fn more_results_follow(replies: &[u8]) -> bool {
     const MORE_RESULTS: u8 = 8;
-    let mut has_more = false;
-    while let [a, b, c, _, after_header @ ..] = replies {
-        let length = usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16;
-        let Some((packet, after)) = after_header.split_at_checked(length) else {
-            return has_more;
-        };
-        replies = after;
-        has_more = match packet {
-            // Rows changed and the last id, as length-encoded numbers; then the status.
-            [0, numbers @ ..] => {
-                let status = skip_number(skip_number(numbers));
-                status.first().is_some_and(|flags| flags & MORE_RESULTS > 0)
-            }
-            [0xfe, _, _, flags, _] => flags & MORE_RESULTS > 0,
-            [0xff, ..] => false,
-            // Columns and rows: their end follows.
-            _ => true,
-        };
+    let Some([_, _, _, _, packet @ ..]) = packets(replies).pop() else {
+        return false;
+    };
+    match packet {
+        // Rows changed and the last id, as length-encoded numbers; then the status.
+        [0, numbers @ ..] => {
+            let status = skip_number(skip_number(numbers));
+            status.first().is_some_and(|flags| flags & MORE_RESULTS > 0)
+        }
+        [0xfe, _, _, flags, _] => flags & MORE_RESULTS > 0,
+        [0xff, ..] => false,
+        // Columns and rows: their end follows.
+        _ => true,
     }
-    has_more
 }
 
-/// The first two packets of these replies, and an error of no known number in place of the third.
-fn failed_reply(replies: &[u8]) -> Vec<u8> {
-    const ERROR: &[u8] = b"\xff\x51\x04#HY000lost connection to the server";
-    let mut end = 0;
-    for _ in 0..2 {
-        if let Some([a, b, c]) = replies.get(end..end + 3) {
-            end += 4 + (usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16);
-        }
+/// The complete packets of MySQL's protocol in these bytes, each with its header: three bytes of length, and its number.
+fn packets(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut packets = Vec::new();
+    while let [a, b, c, ..] = bytes {
+        let length = 4 + (usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16);
+        let Some((packet, after)) = bytes.split_at_checked(length) else {
+            break;
+        };
+        packets.push(packet);
+        bytes = after;
     }
-    let mut failed = replies.get(..end).unwrap_or(replies).to_vec();
-    // Length, and the number of the packet in this reply.
-    failed.extend([ERROR.len() as u8, 0, 0, 3]);
-    failed.extend(ERROR);
+    packets
+}
+
+/// The first packets of these replies, and an error in place of the others, as `mode` wants it.
+fn failed_reply(mode: Mode, replies: &[u8]) -> Vec<u8> {
+    let mut packets = packets(replies);
+    let error: &[u8] = if mode == Mode::FailCommit {
+        packets.pop();
+        b"\xff\x9c\x04#HY000Got error 28 during COMMIT"
+    } else {
+        packets.truncate(2);
+        // Of no known number.
+        b"\xff\x51\x04#HY000lost connection to the server"
+    };
+    let mut failed = packets.concat();
+    failed.extend([error.len() as u8, 0, 0, packets.len() as u8 + 1]);
+    failed.extend(error);
     failed
 }
 
@@ -111,6 +120,9 @@ pub enum Mode {
     /// Once the server has run all of a request that contains this text, passes on the first two results of MySQL's protocol
     /// and then an error, as a proxy does that has lost its server; then as [`Mode::Forward`].
     FailReplyTo(&'static str),
+    /// Once the server has run a COMMIT, passes on an error of the storage engine (1180) in place of its reply; then as
+    /// [`Mode::Forward`].
+    FailCommit,
     /// Closes the connection in place of the next reply; then as [`Mode::Forward`].
     LoseReply,
     /// Closes the connection of the next request, and passes the request on a moment later, when the
@@ -434,7 +446,11 @@ impl Link {
             Mode::LoseRequest(text) if contains_text(text) => return Treatment::Lose,
             Mode::HoldRequests(text) if contains_text(text) => return Treatment::Hold,
             Mode::LoseCommit if is_commit() => return Treatment::Lose,
-            Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if is_commit() => lose_reply(),
+            Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut | Mode::FailCommit
+                if is_commit() =>
+            {
+                lose_reply();
+            }
             Mode::LoseReplyTo(text) | Mode::LoseReplyToThenCut(text) | Mode::FailReplyTo(text)
                 if contains_text(text) =>
             {
@@ -473,9 +489,12 @@ impl Link {
                 if more_results_follow(&lost) {
                     continue;
                 }
-                if matches!(current, Mode::FailReplyTo(_)) && self.take_fault(current) {
+                if matches!(current, Mode::FailReplyTo(_) | Mode::FailCommit)
+                    && self.take_fault(current)
+                {
                     self.losing.store(false, Ordering::SeqCst);
-                    to_client.write_all(&failed_reply(&lost)).await.ok();
+                    let failed = failed_reply(current, &lost);
+                    to_client.write_all(&failed).await.ok();
                     lost.clear();
                     continue;
                 }

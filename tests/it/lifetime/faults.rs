@@ -69,7 +69,7 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
         eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
         assert_eq!(accounts(&stack, sale).await, (10, 0, 10), "{mode:?}");
     }
-    for mode in modes {
+    for mode in modes.into_iter().chain([Mode::FailCommit]) {
         // Cancellation by the owner, and payment: the answer is true.
         for (what, status) in [("cancel", 4), ("pay", 2)] {
             let sale = stack.publish(1, "row-lock").await;

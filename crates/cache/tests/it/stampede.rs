@@ -186,6 +186,28 @@ async fn layered_reads_refresh_ahead_of_expiry_without_waiting() {
     );
 }
 
+/// A value that is stale from the start would be rebuilt without end.
+#[tokio::test]
+async fn a_new_value_is_not_rebuilt_however_early_a_refresh_may_begin() {
+    let server = RedisServer::start().await;
+    let nodes = nodes(&server).await;
+    let source = Source::new(Duration::ZERO);
+    let policy = CachePolicy {
+        refresh_ahead: Duration::from_secs(3600),
+        // Every read asks Redis.
+        local_ttl: Duration::ZERO,
+        ..policy()
+    };
+    for cache in nodes.iter().cycle().take(6) {
+        version(cache, ReadStrategy::Layered, &policy, &source).await;
+    }
+    for cache in &nodes {
+        // Ends the rebuilds under way.
+        cache.shutdown().await;
+    }
+    assert_eq!(source.loads(), 1);
+}
+
 #[tokio::test]
 async fn reads_from_memory_send_no_command() {
     let server = RedisServer::start().await;

@@ -48,6 +48,22 @@ async fn a_held_lock_is_a_hash_as_redisson_writes_it() {
     nothing_left(&server, &[&locks]).await;
 }
 
+/// As Redisson does it.
+#[tokio::test]
+async fn a_release_that_leaves_holds_gives_them_their_full_lease() {
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
+    let lock = locks.lock("lock:order:1010");
+    let owner = locks.owner();
+    let outer = lock.acquire_as(&owner).await.unwrap();
+    let inner = lock.acquire_as(&owner).await.unwrap();
+    let _: bool = raw.pexpire("lock:order:1010", 30_000).await.unwrap();
+    inner.release().await.unwrap();
+    let ttl: i64 = raw.pttl("lock:order:1010").await.unwrap();
+    assert!((90_000..=120_000).contains(&ttl), "{ttl}");
+    outer.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
 #[tokio::test]
 async fn release_and_force_unlock_publish_0() {
     let (server, _, [locks]) = start(LEASE).await;

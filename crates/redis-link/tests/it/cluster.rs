@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis_link::{Outcome, Redis, Server};
-use testkit::raw::query;
+use testkit::raw::{calls_of, query};
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_server::RedisServer;
 
@@ -160,6 +160,67 @@ async fn a_node_that_hangs_delays_no_other_and_executes_each_command_once() {
     let mut raw = cluster.nodes[0].conn().await;
     let executed = async || query::<i64>(&mut raw, "GET", &[&hanging]).await == 6;
     eventually("each is executed", executed).await;
+}
+
+/// One command of a pipeline was executed, another one certainly not: its node is gone, or its slot is being moved to that node.
+#[tokio::test]
+async fn of_a_pipeline_that_fails_in_part_it_is_unknown_what_was_executed() {
+    let mut cluster = RedisCluster::start().await;
+    let (dead, _) = cluster.name_on(0).await;
+    let (healthy, slot) = cluster.name_on(1).await;
+    let redis = cluster_of(&cluster, PATIENT);
+    count(&redis, &healthy).await.unwrap();
+    cluster.begin_move(slot, 1, 0).await;
+    cluster.nodes[0].kill();
+    // One that has no connection to the dead node.
+    let redis = cluster_of(&cluster, PATIENT);
+    for refused in [dead, format!("{{{healthy}}}:new")] {
+        assert_outcome(count(&redis, &refused).await, Outcome::NotExecuted);
+        let mut pipeline = redis::pipe();
+        pipeline.incr(&healthy, 1).incr(&refused, 1);
+        let mut commands = redis.commands();
+        let counted = pipeline.query_async::<(i64, i64)>(&mut commands).await;
+        assert_outcome(counted, Outcome::Unknown);
+    }
+    assert_eq!(count(&redis, &healthy).await.unwrap(), 4);
+}
+
+/// How many times these nodes were asked for the slot table.
+async fn slot_tables_read(nodes: &[RedisServer]) -> i64 {
+    let mut count = 0;
+    for node in nodes {
+        // Before Redis 7 subcommands are counted together.
+        for command in ["cluster|slots", "cluster"] {
+            count += calls_of(&mut node.conn().await, command).await;
+        }
+    }
+    count
+}
+
+/// A node that does not answer, or serves a slot no more, may have been replaced.
+#[tokio::test]
+async fn the_slot_table_is_read_again_after_an_error_that_an_old_one_explains() {
+    let cluster = RedisCluster::start().await;
+    let (silent, _) = cluster.name_on(0).await;
+    let (unserved, slot) = cluster.name_on(1).await;
+    let (healthy, _) = cluster.name_on(2).await;
+    let redis = cluster_of(&cluster, LIMIT * 6);
+    for name in [&silent, &unserved, &healthy] {
+        count(&redis, name).await.unwrap();
+    }
+    let mut raw = cluster.nodes[1].conn().await;
+    let _: () = query(&mut raw, "CLUSTER", &["DELSLOTS", &slot.to_string()]).await;
+    cluster.nodes[0].pause();
+    for (name, outcome) in [(unserved, Outcome::NotExecuted), (silent, Outcome::Unknown)] {
+        count(&redis, &healthy).await.unwrap();
+        let answering = &cluster.nodes[1..];
+        let before = slot_tables_read(answering).await;
+        count(&redis, &healthy).await.unwrap();
+        assert_eq!(slot_tables_read(answering).await, before, "nothing failed");
+        assert_outcome(count(&redis, &name).await, outcome);
+        count(&redis, &healthy).await.unwrap();
+        assert!(slot_tables_read(answering).await > before, "{name}");
+    }
 }
 
 #[tokio::test]

@@ -403,6 +403,8 @@ mod tests {
         };
         for keys in [
             open("another", 10),
+            // Of the same server.
+            open("m 1 0-0", 10),
             without(|keys| keys.open = None),
             without(|keys| keys.counter = None),
             without(|keys| keys.has_claims = false),
@@ -412,6 +414,24 @@ mod tests {
         }
         assert_eq!(memory.plan(&stream, open("m", 10), false), None);
         assert!(memory.closed.is_empty());
+    }
+
+    #[test]
+    fn a_foreign_key_is_logged_each_time_that_one_appears() {
+        let mut memory = under("m");
+        let stream = sale(Strategy::Stream);
+        let foreign = SaleKeys {
+            foreign: Some("claims"),
+            ..open("m", 10)
+        };
+        for (keys, is_known) in [
+            (foreign.clone(), true),
+            (open("m", 10), false),
+            (foreign, true),
+        ] {
+            memory.plan(&stream, keys, false);
+            assert_eq!(memory.foreign.contains(&7), is_known);
+        }
     }
 
     #[test]
@@ -458,7 +478,14 @@ mod tests {
         );
         assert_eq!(memory.plan(&row_lock, foreign, false), set(true));
         assert_eq!(memory.plan(&row_lock, open("m", 3), true), set(true));
-        assert_eq!(memory.plan(&row_lock, open("m", 3), false), None);
+        // Its other keys are nobody's.
+        let other_foreign = SaleKeys {
+            foreign: Some("claims"),
+            ..open("m", 3)
+        };
+        for keys in [open("m", 3), other_foreign] {
+            assert_eq!(memory.plan(&row_lock, keys, false), None);
+        }
     }
 
     #[test]
