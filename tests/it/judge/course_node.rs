@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::java_node::{JavaNode, Reply};
 use crate::support::database::TestDatabase;
+use crate::support::eventually;
 
 /// How far the author has come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -136,7 +137,14 @@ impl CourseNode {
 }
 
 async fn serve(address: &str, routes: Router, tasks: &mut JoinSet<()>) -> String {
-    let listener = TcpListener::bind(address).await.unwrap();
+    // A process that was killed keeps its port until it is gone.
+    let mut listener = None;
+    eventually("the port is free", async || {
+        listener = TcpListener::bind(address).await.ok();
+        listener.is_some()
+    })
+    .await;
+    let listener = listener.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tasks.spawn(async move { axum::serve(listener, routes).await.unwrap() });
     url
