@@ -3,6 +3,7 @@
 //!
 //! The sale's row is locked meanwhile, so the purchase stands in the database and holds its lock in Redis.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use redis::AsyncCommands;
@@ -32,6 +33,8 @@ const WORK: Duration = Duration::from_millis(10_800);
 const RENEWED_BY: Duration = Duration::from_secs(1);
 /// What PTTL says where there is no such key.
 const NO_KEY: i64 = -2;
+/// When another's lock goes by itself, milliseconds, should the judgement end early: later than any purchase.
+const GOES_AFTER_MS: i64 = 120_000;
 /// How long one request may take.
 const LIMIT: Duration = Duration::from_secs(40);
 const POLL: Duration = Duration::from_millis(50);
@@ -72,9 +75,10 @@ impl Seller<'_> {
     /// A purchase that takes long, and whose lock is another's when it ends.
     async fn try_lease_and_release(&self, sale: &Opened) -> Result<Option<Vec<Finding>>, Error> {
         let buyer = &self.buyers[0];
+        let before = self.keys_like_a_lock(buyer).await?;
         let transaction = self.traces.hold(sale.voucher_id).await?;
         let purchase = start_purchase(&self.options.targets[0], buyer, sale.voucher_id);
-        let Some(key) = self.find_lock(buyer).await? else {
+        let Some(key) = self.find_lock(buyer, &before).await? else {
             transaction.rollback().await.map_err(database_error)?;
             self.finish(sale, [purchase]).await?;
             return Ok(None);
@@ -100,9 +104,14 @@ impl Seller<'_> {
     async fn try_without_lock(&self, sale: &Opened) -> Result<Option<Finding>, Error> {
         let buyer = &self.buyers[1];
         let targets = &self.options.targets;
+        let before = self.keys_like_a_lock(buyer).await?;
         let transaction = self.traces.hold(sale.voucher_id).await?;
         let first = start_purchase(&targets[0], buyer, sale.voucher_id);
-        let key = self.find_lock(buyer).await?.unwrap_or_default();
+        let Some(key) = self.find_lock(buyer, &before).await? else {
+            transaction.rollback().await.map_err(database_error)?;
+            self.finish(sale, [first]).await?;
+            return Ok(None);
+        };
         self.delete(&key).await?;
         let second = start_purchase(&targets[targets.len() - 1], buyer, sale.voucher_id);
         let begin = Instant::now();
@@ -128,23 +137,42 @@ impl Seller<'_> {
         Ok((ids.len() > 1).then(|| self.finding(Flaw::OnlyTheLock, example)))
     }
 
-    /// The key of this buyer's lock, as soon as there is one.
-    async fn find_lock(&self, buyer: &Buyer) -> Result<Option<String>, Error> {
+    /// The key of this buyer's lock, as soon as there is one. What was there `before` the purchase is none: it is somebody
+    /// else's, and must not be touched.
+    async fn find_lock(
+        &self,
+        buyer: &Buyer,
+        before: &HashSet<String>,
+    ) -> Result<Option<String>, Error> {
         let begin = Instant::now();
-        let pattern = format!("*lock*{}*", buyer.user_id);
         while begin.elapsed() < APPEARS_WITHIN {
-            for mut redis in redis_connection::masters(&self.options.access.redis_url).await? {
-                let mut found = redis
-                    .scan_match::<_, String>(&pattern)
-                    .await
-                    .map_err(|error| redis_error(&error))?;
-                if let Some(key) = found.next_item().await {
-                    return key.map(Some).map_err(|error| redis_error(&error));
-                }
+            let found = self.keys_like_a_lock(buyer).await?;
+            if let Some(key) = found.difference(before).next() {
+                return Ok(Some(key.clone()));
             }
             sleep(POLL).await;
         }
         Ok(None)
+    }
+
+    /// The keys that have `lock` in their names, and the buyer's id as a number of its own.
+    async fn keys_like_a_lock(&self, buyer: &Buyer) -> Result<HashSet<String>, Error> {
+        let user_id = buyer.user_id.to_string();
+        let pattern = format!("*lock*{user_id}*");
+        let mut keys = HashSet::new();
+        for mut redis in redis_connection::masters(&self.options.access.redis_url).await? {
+            let mut found = redis
+                .scan_match::<_, String>(&pattern)
+                .await
+                .map_err(|error| redis_error(&error))?;
+            while let Some(key) = found.next_item().await {
+                let key = key.map_err(|error| redis_error(&error))?;
+                if has_number(&key, &user_id) {
+                    keys.insert(key);
+                }
+            }
+        }
+        Ok(keys)
     }
 
     /// After how long the lease ended, if it did before it was renewed. A lock that goes earlier was released: its node has
@@ -187,7 +215,9 @@ impl Seller<'_> {
             set.arg(1);
         }
         let set = set.exec_async(&mut redis).await;
-        set.map_err(|error| redis_error(&error))
+        set.map_err(|error| redis_error(&error))?;
+        let expires = redis.pexpire(key, GOES_AFTER_MS).await;
+        expires.map_err(|error| redis_error(&error))
     }
 
     async fn exists(&self, key: &str) -> Result<bool, Error> {
@@ -219,8 +249,28 @@ impl Seller<'_> {
     }
 }
 
+/// Whether the key has this number, and not as a part of a longer one.
+fn has_number(key: &str, number: &str) -> bool {
+    key.split(|character: char| !character.is_ascii_digit())
+        .any(|digits| digits == number)
+}
+
 fn start_purchase(node: &Target, buyer: &Buyer, voucher_id: u64) -> JoinHandle<Reply> {
     let mut connection = Connection::new(node.clone(), LIMIT);
     let call = Call::post(format!("/voucher-order/seckill/{voucher_id}")).token(&buyer.token);
     tokio::spawn(async move { Reply::from_answer(&connection.send(&call).await) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_of_another_user_is_not_taken_for_this_ones() {
+        assert!(has_number("lock:order:7", "7"));
+        assert!(has_number("lock:7:order", "7"));
+        for of_another in ["lock:order:17", "lock:order:71", "clock:order"] {
+            assert!(!has_number(of_another, "7"), "{of_another}");
+        }
+    }
 }

@@ -129,12 +129,13 @@ async fn judge(
     traces: &mut Traces,
     stop: &CancellationToken,
 ) -> Result<Judgement, Error> {
-    traces.make_shop().await?;
+    let shop = traces.make_shop().await?;
     let buyers = sign_in(options, traces).await?;
     let order_rows = OrderRows::open(&options.access.database_url).await?;
     let seller = Seller {
         options,
         traces,
+        shop,
         order_rows,
         buyers: buyers.clone(),
         stop,

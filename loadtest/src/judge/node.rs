@@ -7,57 +7,39 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use workload::{
     Access, Error, Target,
-    buyers::{Buyer, LIMIT},
+    buyers::{Buyer, LIMIT, insist},
     http::{Call, Connection},
     publish,
-    reply::Envelope,
 };
 
 use super::traces::redis_error;
-
-/// So much of an answer that cannot be read is shown.
-const SHOWN: usize = 60;
 
 #[derive(Deserialize)]
 struct User {
     id: u64,
 }
 
-/// Sends one request, and insists on success.
+/// Sends one request, and insists on success; a failure says what to do.
 async fn ask<T: DeserializeOwned>(node: &Target, call: Call) -> Result<Option<T>, Error> {
     let path = call.path.split('?').next().unwrap_or_default();
     let asked = format!("{} {path}", call.method);
-    let sent = Connection::new(node.clone(), LIMIT).send(&call).await;
-    let answer = sent.map_err(|failure| {
-        Error::Usage(format!(
-            "{node} does not answer ({failure}): start your node, and name its own address in --targets"
-        ))
-    })?;
-    match serde_json::from_slice::<Envelope<T>>(&answer.body) {
-        Ok(Envelope {
-            success: true,
-            data,
-            ..
-        }) => Ok(data),
-        Ok(Envelope {
-            code, error_msg, ..
-        }) => {
-            let why = error_msg.or(code).unwrap_or_default();
-            Err(Error::Usage(format!(
-                "{node} refused {asked} ({why}): look into your node's log, mend that, and judge again"
-            )))
-        }
-        Err(_) => {
-            let text = String::from_utf8_lossy(&answer.body);
-            let begin: String = text.chars().take(SHOWN).collect();
-            Err(Error::Usage(format!(
-                "{node} answered {asked} with HTTP {} and `{}`, which is no Result of the course (success, errorMsg, data): \
-                 name the node itself in --targets, and no page or proxy before it",
-                answer.status,
-                begin.trim()
-            )))
-        }
-    }
+    let mut connection = Connection::new(node.clone(), LIMIT);
+    let answer = insist(&mut connection, &call, "judging").await;
+    answer.map_err(|error| {
+        Error::Usage(match error {
+            Error::Refused { code, message, .. } => {
+                let why = if message.is_empty() { code } else { message };
+                format!(
+                    "{node} refused {asked} ({why}): look into your node's log, mend that, and judge again"
+                )
+            }
+            Error::Unreachable { reason, .. } => format!(
+                "{node} gives no Result of the course (success, errorMsg, data) to {asked}: {reason}. Start your node, and name \
+                 its own address in --targets, and no page or proxy before it"
+            ),
+            other => other.to_string(),
+        })
+    })
 }
 
 /// Signs in with the code that the node wrote into Redis.

@@ -151,6 +151,8 @@ impl Sale {
 pub struct Seller<'a> {
     pub options: &'a JudgeOptions,
     pub traces: &'a Traces,
+    /// The shop of all sales.
+    pub shop: u64,
     pub order_rows: OrderRows,
     pub buyers: Arc<[Buyer]>,
     pub stop: &'a CancellationToken,
@@ -188,7 +190,7 @@ impl Seller<'_> {
         let JudgeOptions {
             access, strategy, ..
         } = self.options;
-        let publishing = node::publish(&nodes[0], access, self.traces.shop, strategy, stock);
+        let publishing = node::publish(&nodes[0], access, self.shop, strategy, stock);
         let voucher_id = publishing.await?;
         let order_rows = self.order_rows.clone().with_issued(stock);
         let environment = Environment::silent(access.clone(), nodes.to_vec());

@@ -30,8 +30,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub struct Traces {
     pool: MySqlPool,
     redis: RoutedConnection,
-    /// Its shop, from [`Traces::make_shop`] on.
-    pub shop: u64,
+    /// Its shop, from [`Traces::make_shop`] on: nothing is removed without one.
+    shop: Option<u64>,
     phones: Vec<String>,
     keys: Vec<String>,
 }
@@ -80,7 +80,7 @@ impl Traces {
         Ok(Self {
             pool,
             redis,
-            shop: 0,
+            shop: None,
             phones: Vec::new(),
             keys: Vec::new(),
         })
@@ -99,15 +99,16 @@ impl Traces {
             .map_err(database_error)
     }
 
-    /// Makes the shop to which all sales belong.
-    pub async fn make_shop(&mut self) -> Result<(), Error> {
+    /// Makes the shop to which all sales belong; returns its id.
+    pub async fn make_shop(&mut self) -> Result<u64, Error> {
         let insert = "INSERT INTO tb_shop \
              (name, type_id, images, address, x, y, avg_price, sold, comments, score, open_hours) \
              VALUES ('judge', 1, '', 'to be removed', 120.15, 30.32, 80, 0, 0, 37, '00:00-24:00')";
         let made = sqlx::query(insert).execute(&self.pool).await;
-        self.shop = made.map_err(database_error)?.last_insert_id();
-        self.keys.push(format!("cache:shop:{}", self.shop));
-        Ok(())
+        let shop = made.map_err(database_error)?.last_insert_id();
+        self.shop = Some(shop);
+        self.keys.push(format!("cache:shop:{shop}"));
+        Ok(shop)
     }
 
     /// So many phones that no user has.
@@ -164,10 +165,12 @@ impl Traces {
 
     /// Removes everything.
     pub async fn remove(&self) -> Result<(), Error> {
-        let removed = self.remove_rows().await;
+        let Some(shop) = self.shop else {
+            return Ok(());
+        };
+        let removed = self.remove_rows(shop).await;
         let vouchers = removed.map_err(|error| {
             let error = database_error(error);
-            let shop = self.shop;
             let mark = format!("not all was removed: shop {shop}, its vouchers, their orders");
             Error::Usage(format!("{mark}, users with phones from 199…: {error}"))
         })?;
@@ -189,10 +192,10 @@ impl Traces {
     }
 
     /// Removes the rows; returns the vouchers that there were.
-    async fn remove_rows(&self) -> Result<Vec<u64>, sqlx::Error> {
+    async fn remove_rows(&self, shop: u64) -> Result<Vec<u64>, sqlx::Error> {
         let vouchers = "SELECT CAST(id AS UNSIGNED) FROM tb_voucher WHERE shop_id = ?";
         let vouchers: Vec<u64> = sqlx::query_scalar(vouchers)
-            .bind(self.shop)
+            .bind(shop)
             .fetch_all(&self.pool)
             .await?;
         for id in &vouchers {
@@ -208,8 +211,8 @@ impl Traces {
             let user = sqlx::query("DELETE FROM tb_user WHERE phone = ?").bind(phone);
             user.execute(&self.pool).await?;
         }
-        let shop = sqlx::query("DELETE FROM tb_shop WHERE id = ?").bind(self.shop);
-        shop.execute(&self.pool).await?;
+        let removing = sqlx::query("DELETE FROM tb_shop WHERE id = ?").bind(shop);
+        removing.execute(&self.pool).await?;
         Ok(vouchers)
     }
 }

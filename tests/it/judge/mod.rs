@@ -195,12 +195,12 @@ async fn a_node_that_cannot_be_judged_is_one_sentence_that_says_what_to_do() {
     let closed = "http://127.0.0.1:1";
     refused(
         &|options| options.targets = vec![closed.parse().unwrap()],
-        "start your node",
+        "Start your node",
     )
     .await;
     refused(
         &|options| options.targets = vec![page.url.parse().unwrap()],
-        "which is no Result of the course",
+        "gives no Result of the course",
     )
     .await;
     refused(
@@ -227,6 +227,17 @@ async fn a_node_that_cannot_be_judged_is_one_sentence_that_says_what_to_do() {
     let order = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 1, 1)";
     learner.database.run(order).await;
     refused(&|_| {}, "1 orders: nothing was written").await;
+
+    // Without a shop of its own it removes nothing.
+    let database = &learner.database;
+    let voucher = "INSERT INTO tb_voucher (id, shop_id, title, pay_value, actual_value) VALUES (1, 0, 'theirs', 1, 1)";
+    database.run(voucher).await;
+    database
+        .run("ALTER TABLE tb_shop DROP COLUMN open_hours")
+        .await;
+    refused(&|options| options.yes = true, "open_hours").await;
+    let rows = "SELECT (SELECT COUNT(*) FROM tb_voucher) + (SELECT COUNT(*) FROM tb_voucher_order)";
+    assert_eq!(database.number(rows).await, 2);
 }
 
 #[tokio::test]
