@@ -220,5 +220,5 @@ const Plots = (() => {
     return frame(width, below.bottom + 4, name, out, below.out);
   }
 
-  return { bars, dots, label, frame, lines, percentiles, spark, timeline };
+  return { bars, dots, label, frame, lines, percentiles, spark, textWidth, timeline };
 })();

@@ -255,7 +255,8 @@ function RunView(root, after = null) {
     stories.replaceChildren();
     players = [];
     all.forEach(({ lane, story }, at) => {
-      const parts = Story.explain(lane.strategy, story, run.setting.tries);
+      // With one instance the requests go to it itself.
+      const parts = { ...Story.explain(lane.strategy, story, run.setting.tries), byNginx: run.setting.instances > 1 };
       const stepper = Stepper.create(parts, story.kind === 'held' ? 'good' : 'bad', (figure) => Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
       // The first story is open; the width of another is known when it is opened.
       const card = make('details', { class: `card story ${story.kind}`, 'data-kind': story.kind, open: at === 0, ontoggle: () => { if (card.open) stepper.ready(); } },

@@ -14,6 +14,8 @@ const Stepper = (() => {
   const t = Words.t;
   const PER_STEP_MS = 1100;
 
+  const widthOf = (place) => Math.max(260, Math.min(640, place.clientWidth || 560));
+
   // An element with all of it. `parts` is what Story.explain returned; `drawTimeline(figure)` adds the timeline once the
   // figure is in the page. Returns {element, ready, play}.
   function create(parts, tone, drawTimeline) {
@@ -24,6 +26,7 @@ const Stepper = (() => {
       if (number) { pause(); go(Number(number.dataset.number)); }
     } });
     const place = make('div', { class: 'scene' });
+    const sequence = make('div');
     const sentence = make('p', { class: 'scene-said' });
     const position = make('output', { class: 'soft stepper-at', 'aria-live': 'polite' });
     const slider = make('input', { type: 'range', min: 0, max: count, step: 1, value: count, 'aria-label': t('stepper.position'), oninput: () => { pause(); go(Number(slider.value)); } });
@@ -37,7 +40,8 @@ const Stepper = (() => {
     const element = make('div', { class: 'story-body stepper' },
       make('div', { class: 'story-picture' },
         make('div', { class: 'stepper-controls', role: 'group', 'aria-label': t('stepper.name') }, player, back, slider, next, position),
-        figure, sentence, place, make('p', { class: `conclusion ${tone}` }, parts.conclusion)),
+        figure, sentence, place, make('p', { class: `conclusion ${tone}` }, parts.conclusion),
+        make('details', { class: 'sequence' }, make('summary', null, t('sequence.title')), sequence)),
       // On a phone the sentence of the present step suffices.
       make('div', null, make('p', { class: 'story-sent' }, parts.sent), make('details', { open: innerWidth > 640 }, make('summary', null, t('stepper.all', { count })), list)));
 
@@ -70,8 +74,9 @@ const Stepper = (() => {
     }
     const ready = () => {
       figure.replaceChildren(drawTimeline(figure));
-      scene = Scene.create(parts.steps, Math.max(260, Math.min(640, place.clientWidth || 560)));
+      scene = Scene.create(parts.steps, widthOf(place));
       place.replaceChildren(scene.element);
+      sequence.replaceChildren(Sequence.picture(parts, widthOf(place), tone));
       go(at);
     };
     return { element, play, ready };

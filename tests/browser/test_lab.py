@@ -150,6 +150,15 @@ class Lab(BrowserTest):
         expect(story.locator(".playhead.now")).to_have_attribute("data-number", "3")
         steps.nth(4).click()
         self.assertEqual(place(), (5, count - 5))
+        # The sequence diagram has every step, and each request and reply on both sides of nginx.
+        story.locator("details.sequence summary").click()
+        messages = story.locator(".sequence .message")
+        requests = story.locator(".token").count()
+        self.assertEqual(messages.count(), steps.count() + 3 * requests)
+        self.assertEqual(story.locator(".sequence .message .reply").count(), 2 * requests)
+        expect(story.locator(".sequence svg")).to_contain_text("nginx")
+        expect(messages.first).to_contain_text(re.compile("[A-F]: buy"))
+        expect(story.locator(".sequence .message.future").first).to_be_attached()
         story.locator(".stepper-back").click()
         self.assertEqual(place(), (4, count - 4))
         story.locator("input[type=range]").press("End")
@@ -566,7 +575,8 @@ class Views(BrowserTest):
     def test_the_plots_of_both_lanes_align(self):
         lanes = draw_run(pure_page(), judged(idea="A sentence that takes several lines. " * 8), judged(idea="A line.")).locator(".lane")
         for part in [".invariants", ".people", ".lane-plot", ".tiles"]:
-            left, right = (lanes.nth(at).locator(part).bounding_box() for at in range(2))
+            # Both in one call: the page draws the lanes anew when its width changes.
+            left, right = lanes.evaluate_all("(lanes, part) => lanes.map((lane) => lane.querySelector(part).getBoundingClientRect().toJSON())", part)
             self.assertAlmostEqual(left["y"], right["y"], delta=1, msg=part)
             self.assertGreater(right["x"], left["x"])
 

@@ -8,12 +8,16 @@ use crate::{generator::Record, reply::Reply};
 
 const TEMPLATE: &str = include_str!("../../../../web/report.html");
 /// What the template's marks stand for.
-const PARTS: [(&str, &str); 8] = [
+const PARTS: [(&str, &str); 9] = [
     ("{{look.css}}", include_str!("../../../../web/look.css")),
     ("{{words.js}}", include_str!("../../../../web/words.js")),
     ("{{plots.js}}", include_str!("../../../../web/plots.js")),
     ("{{story.js}}", include_str!("../../../../web/story.js")),
     ("{{scene.js}}", include_str!("../../../../web/scene.js")),
+    (
+        "{{sequence.js}}",
+        include_str!("../../../../web/sequence.js"),
+    ),
     ("{{stepper.js}}", include_str!("../../../../web/stepper.js")),
     ("{{people.js}}", include_str!("../../../../web/people.js")),
     ("{{run.js}}", include_str!("../../../../web/run.js")),
