@@ -35,9 +35,9 @@ pub struct ApiDocument(pub fn() -> utoipa::openapi::OpenApi);
 impl ApiDocument {
     /// The document as pretty JSON, which ends with a line feed.
     pub fn text(self) -> Result<String, serde_json::Error> {
-        let document = Api::openapi().merge_from((self.0)());
-        let document = docs::complete(serde_json::to_value(document)?);
-        Ok(serde_json::to_string_pretty(&document)? + "\n")
+        let mut document = Api::openapi().merge_from((self.0)());
+        docs::complete(&mut document);
+        Ok(document.to_pretty_json()? + "\n")
     }
 }
 

@@ -166,11 +166,13 @@
         const choices = api.choices(schema);
         return choices.length ? choices : [schema];
       });
-      const shown = schemas.find((schema) => schema.title === 'success') || (Number(status) < 300 && schemas[0]);
+      // The success comes first.
+      const shown = Number(status) < 300 && schemas[0];
+      const example = success ? success[1].value : shown && api.example(shown);
       return make('li', null, make('strong', null, status), ' ', make('span', { lang: 'en' }, inline(reply.description || '')),
         codes.length ? make('p', { class: 'codes' }, codes.map((code) => make('code', { class: 'badge' }, code))) : null,
         shown ? schemaList(shown) : null,
-        success ? make('pre', { tabindex: 0, role: 'group', 'aria-label': `${status}` }, ExactJson.print(success[1].value)) : null);
+        example ? make('pre', { tabindex: 0, role: 'group', 'aria-label': `${status}` }, ExactJson.print(example)) : null);
     };
     return make('section', null, make('h3', null, t('api.replies')), make('ul', { class: 'replies' }, Object.entries(operation.responses).map(row)));
   }

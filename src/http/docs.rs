@@ -1,12 +1,16 @@
-//! OpenAPI document: adds what all operations have in common, the reply envelope, the failures that follow from an
-//! operation's input, and the headers. A handler's `#[utoipa::path]` says only what is particular: its input, the `data`
-//! of its success, and under `x-codes` the failures that do not follow from the input. [`complete`] runs once, not for each
-//! request.
+//! OpenAPI document: the shapes of the envelope, and what all operations have in common. A handler's `#[utoipa::path]`
+//! says only what is particular: its input, its success, and under `x-codes` the failures that do not follow from the
+//! input. [`complete`] adds the other failures and the headers; it runs once, not for each request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
+use serde_json::{Value, json};
+use utoipa::openapi::example::ExampleBuilder;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Content, Header, OpenApi, Ref, RefOr, Required, Response};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::auth::ADMIN_TOKEN;
 use crate::error::Error;
@@ -23,152 +27,217 @@ const SESSION: &str = "authorization";
 /// Where a handler lists the codes of its failures. Not part of the finished document.
 const CODES: &str = "x-codes";
 
-/// Codes whose reply has the id of an order, where it is known.
-const WITH_ORDER_ID: [&str; 2] = ["ALREADY_ORDERED", "OUTCOME_UNKNOWN"];
+const JSON: &str = "application/json";
 
-/// The order's id. It passes 2^53, which a JavaScript number cannot hold: read `orderId`.
+/// An order's id, as a number. It passes 2^53, which a JavaScript number cannot hold: read `orderId`.
 #[derive(ToSchema)]
-#[schema(example = json!(ORDER_ID))]
+#[schema(example = 62_496_928_117_555_201_i64)]
 pub struct OrderId(#[allow(dead_code)] i64);
 
-/// An order's id in examples.
-const ORDER_ID: i64 = 62_496_928_117_555_201;
+/// The envelope of a success with data.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+pub struct Success<T: ToSchema> {
+    #[schema(schema_with = always_true)]
+    success: bool,
+    data: T,
+}
+
+/// The envelope of a success that may have no data.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+pub struct Found<T: ToSchema> {
+    #[schema(schema_with = always_true)]
+    success: bool,
+    #[schema(nullable = false)]
+    data: Option<T>,
+}
+
+/// The envelope of a success without data.
+#[derive(ToSchema)]
+#[allow(dead_code)]
+pub struct Done {
+    #[schema(schema_with = always_true)]
+    success: bool,
+}
+
+/// The envelope of a committed order.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[allow(dead_code)]
+pub struct CommittedOrder {
+    #[schema(schema_with = always_true)]
+    success: bool,
+    data: OrderId,
+    /// The order's id, exactly.
+    #[schema(pattern = "^[0-9]+$", example = "62496928117555201")]
+    order_id: String,
+}
+
+/// The envelope of an order that is neither committed nor refused yet.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[allow(dead_code)]
+pub struct PendingOrder {
+    #[schema(schema_with = always_true)]
+    success: bool,
+    data: OrderId,
+    /// The order's id, exactly.
+    #[schema(pattern = "^[0-9]+$", example = "62496928117555201")]
+    order_id: String,
+    #[schema(schema_with = always_pending)]
+    code: String,
+}
+
+/// The envelope of a failure.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[allow(dead_code)]
+struct Failure {
+    #[schema(schema_with = always_false)]
+    success: bool,
+    /// For people; may change.
+    error_msg: String,
+    /// For programs; stable.
+    code: String,
+    /// The order that the failure is about, where it is known.
+    #[schema(nullable = false)]
+    data: Option<OrderId>,
+    /// The order's id, exactly.
+    #[schema(nullable = false, pattern = "^[0-9]+$")]
+    order_id: Option<String>,
+}
+
+fn always_true() -> Schema {
+    only(Type::Boolean, [true])
+}
+
+fn always_false() -> Schema {
+    only(Type::Boolean, [false])
+}
+
+fn always_pending() -> Schema {
+    only(Type::String, ["PENDING"])
+}
+
+/// A value that is one of these.
+fn only<T: Into<Value>>(kind: Type, values: impl IntoIterator<Item = T>) -> Schema {
+    let object = ObjectBuilder::new().schema_type(kind);
+    object.enum_values(Some(values)).into()
+}
 
 /// Status and text of every failure, by code.
 type Failures = BTreeMap<&'static str, (u16, String)>;
 
-/// The document, completed.
-pub fn complete(mut document: Value) -> Value {
+/// The codes of an operation's failures.
+type Codes = BTreeSet<String>;
+
+/// Completes the document: names, failures, headers, security schemes.
+pub fn complete(document: &mut OpenApi) {
     let failures: Failures = Error::each()
         .iter()
         .map(|failure| (failure.code(), (failure.status(), failure.to_string())))
         .collect();
-    let mut responses = Map::new();
-    for (_, path) in members(&mut document["paths"]) {
-        for (_, operation) in members(path) {
-            complete_operation(operation, &failures, &mut responses);
+    let components = document.components.get_or_insert_default();
+    for path in document.paths.paths.values_mut() {
+        for operation in [&mut path.get, &mut path.post, &mut path.put] {
+            if let Some(operation) = operation {
+                complete_operation(operation, &failures, &mut components.responses);
+            }
         }
     }
-    document["components"]["responses"] = responses.into();
-    let scheme = |name: &str, text: &str| json!({ "type": "apiKey", "in": "header", "name": name, "description": text });
-    document["components"]["securitySchemes"] = json!({
-        SESSION: scheme(
-            SESSION,
-            "A session's token, as `POST /user/login` returns it, with or without `Bearer ` before it."
-        ),
-        ADMIN_TOKEN: scheme(
-            ADMIN_TOKEN,
-            "The server's `ADMIN_TOKEN`. Where none is set, every admin write is refused."
-        ),
-    });
-    document["components"]["headers"] = json!({
-        "x-request-id": {
-            "description": "Names the request: the one it came with (at most 64 printable characters), else a new one. \
-                            Log lines carry it.",
-            "schema": { "type": "string", "minLength": 1, "maxLength": 64 }
-        },
-        "Retry-After": {
-            "description": "Seconds after which trying again makes sense.",
-            "schema": { "type": "integer", "minimum": 1 }
-        }
-    });
-    document
+    let session =
+        "A session's token, as `POST /user/login` returns it, with or without `Bearer ` before it.";
+    let admin = "The server's `ADMIN_TOKEN`. Where none is set, every admin write is refused.";
+    for (name, description) in [(SESSION, session), (ADMIN_TOKEN, admin)] {
+        let key = ApiKey::Header(ApiKeyValue::with_description(name, description));
+        components.add_security_scheme(name, SecurityScheme::ApiKey(key));
+    }
 }
 
 fn complete_operation(
-    operation: &mut Value,
+    operation: &mut Operation,
     failures: &Failures,
-    components: &mut Map<String, Value>,
+    components: &mut BTreeMap<String, RefOr<Response>>,
 ) {
-    let mut by_status: BTreeMap<u16, BTreeSet<String>> = BTreeMap::new();
-    for code in codes(operation) {
+    let tag = operation.tags.iter().flatten().next();
+    let tag = tag.cloned().unwrap_or_default();
+    // Handlers of two features may have one name.
+    operation.operation_id = operation
+        .operation_id
+        .take()
+        .map(|name| format!("{tag}_{name}"));
+    let mut by_status: BTreeMap<u16, Codes> = BTreeMap::new();
+    for code in codes(operation, &tag) {
         // An unknown code is documented as 500; a test fails on any 500.
         let status = failures
             .get(code.as_str())
             .map_or(500, |(status, _)| *status);
         by_status.entry(status).or_default().insert(code);
     }
-    let is_service = operation["tags"][0] == SERVICE;
-    // Handlers of two features may have one name.
-    if let (Some(tag), Some(name)) = (
-        operation["tags"][0].as_str(),
-        operation["operationId"].as_str(),
-    ) {
-        operation["operationId"] = format!("{tag}_{name}").into();
+    // What is taken as a form is taken from the address, too.
+    if let Some(body) = &mut operation.request_body
+        && !body.content.contains_key(JSON)
+    {
+        body.required = Some(Required::False);
     }
-    if let Some(kinds) = operation.get_mut("requestBody") {
-        members(&mut kinds["content"]).for_each(|(_, kind)| {
-            never_null(&mut kind["schema"]);
-        });
-    }
-    let responses = &mut operation["responses"];
-    for (status, response) in members(responses) {
-        if !is_service {
-            let refusals = (status == "200").then(|| by_status.remove(&200)).flatten();
-            wrap(
-                response,
-                status == "202",
-                &refusals.unwrap_or_default(),
-                failures,
-            );
+    let responses = &mut operation.responses.responses;
+    for (status, response) in responses.iter_mut() {
+        let RefOr::T(response) = response else {
+            continue;
+        };
+        let refusals = by_status.remove(&200).filter(|_| status == "200");
+        if let (Some(codes), Some(content)) = (refusals, response.content.get_mut(JSON)) {
+            add_refusals(content, &codes, failures);
         }
         add_headers(response, false);
     }
     for (status, codes) in by_status {
-        let name = codes
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join("_OR_");
-        responses[status.to_string()] = json!({ "$ref": format!("#/components/responses/{name}") });
+        let name = Vec::from_iter(codes.iter().map(String::as_str)).join("_OR_");
+        responses.insert(status.to_string(), Ref::from_response_name(&name).into());
         components.entry(name).or_insert_with(|| {
-            let mut response = json!({
-                "description": description(status),
-                "content": { "application/json": {
-                    "schema": failure(&codes),
-                    "examples": examples(&codes, failures),
-                } }
-            });
+            let mut content = Content::new(Some(failure(&codes)));
+            add_examples(&mut content, &codes, failures);
+            let mut response = Response::new(description(status));
+            response.content.insert(JSON.to_owned(), content);
             add_headers(&mut response, matches!(status, 429 | 503));
-            response
+            response.into()
         });
     }
 }
 
 /// The codes of an operation's failures: those it lists, and those that follow from what it takes.
-fn codes(operation: &mut Value) -> BTreeSet<String> {
+fn codes(operation: &mut Operation, tag: &str) -> Codes {
     let listed = operation
-        .as_object_mut()
-        .and_then(|operation| operation.remove(CODES));
-    let listed = listed.unwrap_or_default();
-    let listed = listed
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str);
-    let tag = &operation["tags"][0];
-    let body = &operation["requestBody"]["content"];
-    let parameters = operation["parameters"].as_array();
-    let schemes = operation["security"].as_array();
+        .extensions
+        .as_mut()
+        .and_then(|all| all.remove(CODES));
+    let listed = listed.and_then(|codes| serde_json::from_value::<Codes>(codes).ok());
+    let body = operation.request_body.as_ref();
     let asks_for = |scheme: &str| {
-        schemes
-            .into_iter()
+        let scheme = SecurityRequirement::new::<_, [&str; 0], _>(scheme, []);
+        operation
+            .security
+            .iter()
             .flatten()
-            .any(|given| given[scheme].is_array())
+            .any(|given| *given == scheme)
     };
     let implied: [(bool, &[&str]); 7] = [
         (tag != SERVICE, &["UNAVAILABLE"]),
         (tag == LAB, &["NOT_FOUND"]),
         (
-            parameters.is_some_and(|all| !all.is_empty()),
+            operation
+                .parameters
+                .as_ref()
+                .is_some_and(|all| !all.is_empty()),
             &["INVALID_PARAMETER"],
         ),
         (
-            body.is_object(),
+            body.is_some(),
             &["INVALID_PARAMETER", "PAYLOAD_TOO_LARGE", "REQUEST_TIMEOUT"],
         ),
         (
-            body["application/json"].is_object(),
+            body.is_some_and(|body| body.content.contains_key(JSON)),
             &["MALFORMED_JSON", "UNSUPPORTED_MEDIA_TYPE"],
         ),
         (
@@ -178,101 +247,65 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
         (asks_for(ADMIN_TOKEN), &["FORBIDDEN"]),
     ];
     let implied = implied.into_iter().filter(|(applies, _)| *applies);
+    let implied = implied.flat_map(|(_, codes)| codes.iter().map(|code| (*code).to_owned()));
     listed
-        .chain(implied.flat_map(|(_, codes)| codes.iter().copied()))
-        .map(str::to_owned)
+        .unwrap_or_default()
+        .into_iter()
+        .chain(implied)
         .collect()
 }
 
-/// Puts the envelope around a success, and the business refusals beside it; `pending`: the success is an order to come.
-fn wrap(response: &mut Value, pending: bool, refusals: &BTreeSet<String>, failures: &Failures) {
-    let content = response["content"]
-        .as_object()
-        .and_then(|kinds| kinds.values().next())
-        .cloned();
-    let content = content.unwrap_or_default();
-    let mut data = content["schema"].clone();
-    let optional = never_null(&mut data);
-    let is_order_id = data == order_id_schema();
-    let mut required = vec!["success"];
-    let mut properties = json!({ "success": { "type": "boolean", "enum": [true] } });
-    let mut example = json!({ "success": true });
-    if !data.is_null() {
-        if !optional {
-            required.push("data");
-        }
-        if let Some(given) = content.get("example").or(data.get("example")) {
-            example["data"] = given.clone();
-        }
-        properties["data"] = data;
+/// Puts the business refusals beside the success of a 200.
+fn add_refusals(content: &mut Content, codes: &Codes, failures: &Failures) {
+    if let Some(success) = content.schema.take() {
+        let one_of = OneOfBuilder::new().item(success).item(failure(codes));
+        content.schema = Some(one_of.into());
     }
-    if is_order_id {
-        required.push("orderId");
-        properties["orderId"] = order_id();
-        example["data"] = json!(ORDER_ID);
-        example["orderId"] = json!(ORDER_ID.to_string());
+    if let Some(success) = content.example.take() {
+        add_example(content, "success", success);
     }
-    if pending {
-        required.push("code");
-        properties["code"] = json!({ "type": "string", "enum": ["PENDING"] });
-        example["code"] = json!("PENDING");
-    }
-    let success = json!({
-        "type": "object", "title": "success", "required": required, "properties": properties
-    });
-    let mut all = examples(refusals, failures);
-    let schema = if refusals.is_empty() {
-        success
-    } else {
-        json!({ "oneOf": [success, failure(refusals)] })
-    };
-    all.insert("success".to_owned(), json!({ "value": example }));
-    response["content"] = json!({ "application/json": { "schema": schema, "examples": all } });
+    add_examples(content, codes, failures);
 }
 
-fn order_id_schema() -> Value {
-    json!({ "$ref": "#/components/schemas/OrderId" })
-}
-
-fn order_id() -> Value {
-    json!({ "type": "string", "pattern": "^[0-9]+$", "description": "The order's id, exactly." })
-}
-
-/// The envelope schema of these failures.
-fn failure(codes: &BTreeSet<String>) -> Value {
-    let mut properties = json!({
-        "success": { "type": "boolean", "enum": [false] },
-        "errorMsg": { "type": "string", "description": "For people; may change." },
-        "code": { "type": "string", "enum": codes, "description": "For programs; stable." }
-    });
-    if codes
-        .iter()
-        .any(|code| WITH_ORDER_ID.contains(&code.as_str()))
-    {
-        properties["data"] = order_id_schema();
-        properties["orderId"] = order_id();
+/// The envelope's schema with these codes.
+fn failure(codes: &Codes) -> RefOr<Schema> {
+    let mut schema = Failure::schema();
+    if let RefOr::T(Schema::Object(envelope)) = &mut schema {
+        let codes = only(Type::String, codes.iter().map(String::as_str));
+        envelope.properties.insert("code".to_owned(), codes.into());
     }
-    json!({
-        "type": "object", "title": "failure",
-        "required": ["success", "errorMsg", "code"], "properties": properties
-    })
+    schema
 }
 
-fn examples(codes: &BTreeSet<String>, failures: &Failures) -> Map<String, Value> {
-    let mut examples = Map::new();
+fn add_examples(content: &mut Content, codes: &Codes, failures: &Failures) {
     for code in codes {
         if let Some((_, text)) = failures.get(code.as_str()) {
             let value = json!({ "success": false, "errorMsg": text, "code": code });
-            examples.insert(code.clone(), json!({ "value": value }));
+            add_example(content, code, value);
         }
     }
-    examples
 }
 
-fn add_headers(response: &mut Value, retry: bool) {
-    response["headers"]["x-request-id"] = json!({ "$ref": "#/components/headers/x-request-id" });
+fn add_example(content: &mut Content, name: &str, value: Value) {
+    let example = ExampleBuilder::new().value(Some(value)).build();
+    content.examples.insert(name.to_owned(), example.into());
+}
+
+fn add_headers(response: &mut Response, retry: bool) {
+    let mut add = |name: &str, kind: Type, description: &str| {
+        let mut header = Header::new(ObjectBuilder::new().schema_type(kind));
+        header.description = Some(description.to_owned());
+        response.headers.insert(name.to_owned(), header);
+    };
+    let request_id = "Names the request: the one it came with (at most 64 printable characters), else a new one. \
+                      Log lines carry it.";
+    add("x-request-id", Type::String, request_id);
     if retry {
-        response["headers"]["Retry-After"] = json!({ "$ref": "#/components/headers/Retry-After" });
+        add(
+            "Retry-After",
+            Type::Integer,
+            "Seconds after which trying again makes sense.",
+        );
     }
 }
 
@@ -292,23 +325,4 @@ fn description(status: u16) -> &'static str {
         }
         _ => "",
     }
-}
-
-/// Removes `null` from a schema, because absent values are left out. Returns whether the schema allowed `null`.
-fn never_null(schema: &mut Value) -> bool {
-    if let Some([null, value]) = schema["oneOf"].as_array().map(Vec::as_slice)
-        && null["type"] == "null"
-    {
-        *schema = value.clone();
-        return true;
-    }
-    false
-}
-
-/// The members of an object; none where the value is not an object.
-fn members(value: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
-    value
-        .as_object_mut()
-        .into_iter()
-        .flat_map(|map| map.iter_mut())
 }

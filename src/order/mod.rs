@@ -19,11 +19,11 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use utoipa::{IntoParams, IntoResponses, ToSchema};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
 use crate::http::admission::{Admitted, SignedIn};
-use crate::http::docs::OrderId;
+use crate::http::docs::{CommittedOrder, PendingOrder, Success};
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 
@@ -71,18 +71,6 @@ fn first_page() -> u32 {
     1
 }
 
-/// Successes of both purchase routes, for the API's document.
-#[derive(IntoResponses)]
-#[allow(dead_code)]
-enum PurchaseResponses {
-    /// Bought: the order is committed.
-    #[response(status = 200)]
-    Committed(OrderId),
-    /// Pending: stock is reserved, and the order is committed in a moment (sales on `stream`). Look it up by its id.
-    #[response(status = 202)]
-    Pending(OrderId),
-}
-
 /// Failures of both purchase routes, by code.
 const PURCHASE_CODES: [&str; 9] = [
     "SOLD_OUT",
@@ -103,7 +91,12 @@ const PURCHASE_CODES: [&str; 9] = [
 #[utoipa::path(
     post, path = "/voucher-order/seckill/{id}", tag = "order", security(("authorization" = [])),
     params(("id" = i64, Path, description = "The voucher's id.", example = 2)),
-    responses(PurchaseResponses), extensions(("x-codes" = json!(PURCHASE_CODES))),
+    responses(
+        (status = 200, body = CommittedOrder, description = "Bought: the order is committed."),
+        (status = 202, body = PendingOrder, description = "Pending: stock is reserved, and the order is committed in a \
+            moment (sales on `stream`). Look it up by its id."),
+    ),
+    extensions(("x-codes" = json!(PURCHASE_CODES))),
 )]
 pub async fn buy(
     State(purchases): State<PurchaseService>,
@@ -130,7 +123,12 @@ fn reply_of(purchased: Purchased) -> Reply<i64> {
 #[utoipa::path(
     post, path = "/voucher-order/seckill", tag = "order", security(("authorization" = [])),
     request_body = PurchaseRequest,
-    responses(PurchaseResponses), extensions(("x-codes" = json!(PURCHASE_CODES))),
+    responses(
+        (status = 200, body = CommittedOrder, description = "Bought: the order is committed."),
+        (status = 202, body = PendingOrder, description = "Pending: stock is reserved, and the order is committed in a \
+            moment (sales on `stream`). Look it up by its id."),
+    ),
+    extensions(("x-codes" = json!(PURCHASE_CODES))),
 )]
 pub async fn buy_by_body(
     State(purchases): State<PurchaseService>,
@@ -152,8 +150,8 @@ pub async fn buy_by_body(
     get, path = "/voucher-order/{orderId}", tag = "order", security(("authorization" = [])),
     params(("orderId" = i64, Path, description = "The order's id.", example = 62_496_928_117_555_201_i64)),
     responses(
-        (status = 200, body = Order, description = "The order."),
-        (status = 202, body = OrderId, description = "Pending: stock is reserved, and the order is \
+        (status = 200, body = Success<Order>, description = "The order."),
+        (status = 202, body = PendingOrder, description = "Pending: stock is reserved, and the order is \
             neither committed nor refused yet."),
     ),
     extensions(("x-codes" = json!([
@@ -175,7 +173,7 @@ pub async fn get(
 #[utoipa::path(
     get, path = "/voucher-order/of/me", tag = "order", security(("authorization" = [])),
     params(PageRequest),
-    responses((status = 200, body = Vec<Order>, description = "Newest first.")),
+    responses((status = 200, body = Success<Vec<Order>>, description = "Newest first.")),
 )]
 pub async fn mine(
     State(lookup): State<OrderLookup>,
@@ -192,7 +190,7 @@ pub async fn mine(
 #[utoipa::path(
     post, path = "/voucher-order/{orderId}/pay", tag = "order", security(("authorization" = [])),
     params(("orderId" = i64, Path, description = "The order's id.", example = 62_496_928_117_555_201_i64)),
-    responses((status = 200, body = Order, description = "The order as it is now.")),
+    responses((status = 200, body = Success<Order>, description = "The order as it is now.")),
     extensions(("x-codes" = json!([
         "ORDER_NOT_FOUND", "ORDER_CANCELLED", "ORDER_REFUNDED", "SOLD_OUT", "ALREADY_ORDERED",
         "VOUCHER_NOT_FOUND", "ORDER_FAILED", "OUTCOME_UNKNOWN"
@@ -214,7 +212,7 @@ pub async fn pay(
     post, path = "/voucher-order/{orderId}/cancel", tag = "order",
     security(("authorization" = [])),
     params(("orderId" = i64, Path, description = "The order's id.", example = 62_496_928_117_555_201_i64)),
-    responses((status = 200, body = Order, description = "The order as it is now.")),
+    responses((status = 200, body = Success<Order>, description = "The order as it is now.")),
     extensions(("x-codes" = json!([
         "ORDER_NOT_FOUND", "ALREADY_PAID", "ORDER_REFUNDED", "SOLD_OUT", "ALREADY_ORDERED",
         "VOUCHER_NOT_FOUND", "ORDER_FAILED", "OUTCOME_UNKNOWN"

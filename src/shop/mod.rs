@@ -8,6 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::error::Error;
+use crate::http::docs::{Done, Success};
 use crate::http::extract::{ADMIN_BODY, Idempotent, Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::idempotency::RecordedWrite;
@@ -66,7 +67,7 @@ impl<S: Sync> FromRequestParts<S> for LabReadStrategy {
 #[utoipa::path(
     get, path = "/shop/{id}", tag = "shop",
     params(("id" = i64, Path, description = "The shop's id.", example = 1), LabReadStrategy),
-    responses((status = 200, body = Shop, description = "The shop.")),
+    responses((status = 200, body = Success<Shop>, description = "The shop.")),
     extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "TOO_MANY_REQUESTS"]))),
 )]
 pub async fn get(
@@ -123,7 +124,7 @@ fn first_page() -> u32 {
 #[utoipa::path(
     get, path = "/shop/of/type", tag = "shop", params(ByTypeQuery),
     responses((
-        status = 200, body = Vec<Shop>,
+        status = 200, body = Success<Vec<Shop>>,
         description = "By id; with a point, by distance, and each with its `distance` in metres."
     )),
 )]
@@ -161,7 +162,7 @@ async fn list(shops: &Shops, query: ListQuery) -> Result<Response, Error> {
 /// A page of the shops whose name contains a text, ten of them.
 #[utoipa::path(
     get, path = "/shop/of/name", tag = "shop", params(ByNameQuery),
-    responses((status = 200, body = Vec<Shop>, description = "By id.")),
+    responses((status = 200, body = Success<Vec<Shop>>, description = "By id.")),
 )]
 pub async fn of_name(
     State(shops): State<Shops>,
@@ -174,7 +175,7 @@ pub async fn of_name(
 /// All shop types, in their order.
 #[utoipa::path(
     get, path = "/shop-type/list", tag = "shop", params(LabReadStrategy),
-    responses((status = 200, body = Vec<ShopType>, description = "By `sort`.")),
+    responses((status = 200, body = Success<Vec<ShopType>>, description = "By `sort`.")),
 )]
 pub async fn types(
     State(shops): State<Shops>,
@@ -192,7 +193,7 @@ pub async fn types(
 #[utoipa::path(
     post, path = "/shop", tag = "shop", security(("x-admin-token" = [])), request_body = ShopChange,
     params(Idempotent), extensions(("x-codes" = json!(["OUTCOME_UNKNOWN"]))),
-    responses((status = 200, description = "The shop's id.", body = i64, example = json!(4))),
+    responses((status = 200, description = "The shop's id.", body = Success<i64>, example = json!({"success": true, "data": 4}))),
 )]
 pub async fn create(
     State(shops): State<Shops>,
@@ -210,7 +211,7 @@ pub async fn create(
 /// Changes those fields of a shop that are given (admin).
 #[utoipa::path(
     put, path = "/shop", tag = "shop", security(("x-admin-token" = [])), request_body = ShopChange,
-    responses((status = 200, description = "Changed, and invalidated in every cache.")),
+    responses((status = 200, body = Done, description = "Changed, and invalidated in every cache.")),
     extensions(("x-codes" = json!(["SHOP_ID_MISSING", "SHOP_NOT_FOUND", "OUTCOME_UNKNOWN"]))),
 )]
 pub async fn update(

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
+use crate::http::docs::{Done, Found, Success};
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::request::client_address::ClientAddress;
@@ -66,10 +67,10 @@ pub struct LoginRequest {
 #[utoipa::path(
     post, path = "/user/code", tag = "user", params(CodeRequest),
     request_body(
-        content = Option<CodeRequest>, content_type = "application/x-www-form-urlencoded",
+        content = CodeRequest, content_type = "application/x-www-form-urlencoded",
         description = "The phone as a form; read where the address has no query."
     ),
-    responses((status = 200, description = "The code is on its way.")),
+    responses((status = 200, body = Done, description = "The code is on its way.")),
     extensions(("x-codes" = json!(["PHONE_INVALID", "TOO_MANY_REQUESTS"]))),
 )]
 pub async fn send_code(
@@ -88,7 +89,7 @@ pub async fn send_code(
 #[utoipa::path(
     get, path = "/lab/code/{phone}", tag = "lab",
     params(("phone" = String, Path, description = "Eleven digits.", example = "13800138000")),
-    responses((status = 200, description = "Six digits.", body = String, example = json!("123456"))),
+    responses((status = 200, description = "Six digits.", body = Success<String>, example = json!({"success": true, "data": "123456"}))),
     extensions(("x-codes" = json!(["PHONE_INVALID", "CODE_INVALID"]))),
 )]
 pub async fn sent_code(State(users): State<Users>, Path(phone): Path<String>) -> Reply<String> {
@@ -105,7 +106,8 @@ pub async fn sent_code(State(users): State<Users>, Path(phone): Path<String>) ->
 #[utoipa::path(
     post, path = "/user/login", tag = "user", request_body = LoginRequest,
     responses((
-        status = 200, description = "The session's token, 32 hexadecimal characters.", body = String, example = json!("0123456789abcdef0123456789abcdef")
+        status = 200, description = "The session's token, 32 hexadecimal characters.", body = Success<String>,
+        example = json!({"success": true, "data": "0123456789abcdef0123456789abcdef"})
     )),
     extensions(("x-codes" = json!(["PHONE_INVALID", "CODE_INVALID", "TOO_MANY_REQUESTS"]))),
 )]
@@ -128,7 +130,8 @@ pub async fn login(
 #[utoipa::path(
     post, path = "/lab/login", tag = "lab", request_body = LoginRequest,
     responses((
-        status = 200, description = "The token, which the cookie has, too.", body = String, example = json!("0123456789abcdef0123456789abcdef")
+        status = 200, description = "The token, which the cookie has, too.", body = Success<String>,
+        example = json!({"success": true, "data": "0123456789abcdef0123456789abcdef"})
     )),
     extensions(("x-codes" = json!(["PHONE_INVALID", "CODE_INVALID", "TOO_MANY_REQUESTS"]))),
 )]
@@ -164,7 +167,7 @@ impl Users {
 /// Ends the session, on every node.
 #[utoipa::path(
     post, path = "/user/logout", tag = "user", security(("authorization" = [])),
-    responses((status = 200, description = "The token is worth nothing any more.")),
+    responses((status = 200, body = Done, description = "The token is worth nothing any more.")),
 )]
 pub async fn logout(State(users): State<Users>, token: Token) -> Reply<()> {
     users.sessions.end(token).await?;
@@ -177,7 +180,7 @@ pub async fn logout(State(users): State<Users>, token: Token) -> Reply<()> {
 /// The signed-in user.
 #[utoipa::path(
     get, path = "/user/me", tag = "user", security(("authorization" = [])),
-    responses((status = 200, body = CurrentUser, description = "The caller.")),
+    responses((status = 200, body = Success<CurrentUser>, description = "The caller.")),
 )]
 pub async fn me(user: CurrentUser) -> Reply<CurrentUser> {
     Ok(reply::data(user))
@@ -187,7 +190,7 @@ pub async fn me(user: CurrentUser) -> Reply<CurrentUser> {
 #[utoipa::path(
     get, path = "/user/{id}", tag = "user", security(("authorization" = [])),
     params(("id" = i64, Path, description = "The user's id.", example = 1)),
-    responses((status = 200, body = Option<CurrentUser>, description = "The user, where there is one.")),
+    responses((status = 200, body = Found<CurrentUser>, description = "The user, where there is one.")),
 )]
 pub async fn get(State(users): State<Users>, Path(id): Path<i64>) -> Reply<CurrentUser> {
     Ok(reply::maybe(users.reads.find(id).await?))

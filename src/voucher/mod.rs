@@ -12,6 +12,7 @@ use crate::clock::Zone;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
+use crate::http::docs::Success;
 use crate::http::extract::{ADMIN_BODY, Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};
 use crate::idempotency::RecordedWrite;
@@ -55,7 +56,7 @@ pub struct Vouchers {
 #[utoipa::path(
     post, path = "/voucher", tag = "voucher", security(("x-admin-token" = [])),
     request_body = NewVoucher, params(Idempotent),
-    responses((status = 200, description = "The voucher's id.", body = i64, example = json!(3))),
+    responses((status = 200, description = "The voucher's id.", body = Success<i64>, example = json!({"success": true, "data": 3}))),
     extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "OUTCOME_UNKNOWN"]))),
 )]
 pub async fn publish(
@@ -75,7 +76,7 @@ pub async fn publish(
 #[utoipa::path(
     post, path = "/voucher/seckill", tag = "voucher", security(("x-admin-token" = [])),
     request_body = NewSeckillVoucher, params(Idempotent),
-    responses((status = 200, description = "The voucher's id.", body = i64, example = json!(3))),
+    responses((status = 200, description = "The voucher's id.", body = Success<i64>, example = json!({"success": true, "data": 3}))),
     extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "LAB_ONLY", "OUTCOME_UNKNOWN"]))),
 )]
 pub async fn publish_seckill(
@@ -114,7 +115,7 @@ pub async fn publish_seckill(
     post, path = "/voucher/seckill/{id}/stock", tag = "voucher", security(("x-admin-token" = [])),
     params(("id" = i64, Path, description = "The voucher's id.", example = 2), Idempotent),
     request_body = MoreStock,
-    responses((status = 200, description = "The new stock.", body = i64, example = json!(110))),
+    responses((status = 200, description = "The new stock.", body = Success<i64>, example = json!({"success": true, "data": 110}))),
     extensions(("x-codes" = json!(["VOUCHER_NOT_FOUND", "OUTCOME_UNKNOWN"]))),
 )]
 pub async fn add_stock(
@@ -140,7 +141,7 @@ pub async fn add_stock(
 #[utoipa::path(
     get, path = "/voucher/list/{shopId}", tag = "voucher",
     params(("shopId" = i64, Path, description = "The shop's id.", example = 1)),
-    responses((status = 200, body = Vec<ListedVoucher>, description = "By id.")),
+    responses((status = 200, body = Success<Vec<ListedVoucher>>, description = "By id.")),
 )]
 pub async fn list(
     State(vouchers): State<Vouchers>,

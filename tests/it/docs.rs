@@ -45,6 +45,11 @@ fn the_api_document_equals_its_snapshot_and_has_every_error() {
         );
     }
     assert!(text == snapshot_text, "one is longer: {advice}");
+    let document: Value = serde_json::from_str(&text).unwrap();
+    for part in text.split("\"#").skip(1) {
+        let pointer = part.split('"').next().unwrap();
+        assert!(document.pointer(pointer).is_some(), "there is no {pointer}");
+    }
     let codes = seckill::error::Error::each()
         .into_iter()
         .map(|error| error.code());
