@@ -126,24 +126,23 @@ fn only<T: Into<Value>>(kind: Type, values: impl IntoIterator<Item = T>) -> Sche
     object.enum_values(Some(values)).into()
 }
 
-/// Status and text of every failure, by code.
-type Failures = BTreeMap<&'static str, (u16, String)>;
+/// The failure that the document shows for this code.
+fn failure_of(code: &str) -> Option<Error> {
+    Error::each()
+        .into_iter()
+        .rfind(|failure| failure.code() == code)
+}
 
 /// The codes of an operation's failures.
 type Codes = BTreeSet<String>;
 
 /// Completes the document: names, failures, headers, security schemes.
 pub fn complete(document: &mut OpenApi) {
-    let failures: Failures = Error::each()
-        .iter()
-        .map(|failure| (failure.code(), (failure.status(), failure.to_string())))
-        .collect();
     let components = document.components.get_or_insert_default();
     for path in document.paths.paths.values_mut() {
-        for operation in [&mut path.get, &mut path.post, &mut path.put] {
-            if let Some(operation) = operation {
-                complete_operation(operation, &failures, &mut components.responses);
-            }
+        let operations = [&mut path.get, &mut path.post, &mut path.put];
+        for operation in operations.into_iter().flatten() {
+            complete_operation(operation, &mut components.responses);
         }
     }
     let session =
@@ -157,7 +156,6 @@ pub fn complete(document: &mut OpenApi) {
 
 fn complete_operation(
     operation: &mut Operation,
-    failures: &Failures,
     components: &mut BTreeMap<String, RefOr<Response>>,
 ) {
     let tag = operation.tags.iter().flatten().next();
@@ -170,9 +168,7 @@ fn complete_operation(
     let mut by_status: BTreeMap<u16, Codes> = BTreeMap::new();
     for code in codes(operation, &tag) {
         // An unknown code is documented as 500; a test fails on any 500.
-        let status = failures
-            .get(code.as_str())
-            .map_or(500, |(status, _)| *status);
+        let status = failure_of(&code).map_or(500, |failure| failure.status());
         by_status.entry(status).or_default().insert(code);
     }
     // What is taken as a form is taken from the address, too.
@@ -186,9 +182,9 @@ fn complete_operation(
         let RefOr::T(response) = response else {
             continue;
         };
-        let refusals = by_status.remove(&200).filter(|_| status == "200");
+        let refusals = (status == "200").then(|| by_status.remove(&200)).flatten();
         if let (Some(codes), Some(content)) = (refusals, response.content.get_mut(JSON)) {
-            add_refusals(content, &codes, failures);
+            add_refusals(content, &codes);
         }
         add_headers(response, false);
     }
@@ -197,7 +193,7 @@ fn complete_operation(
         responses.insert(status.to_string(), Ref::from_response_name(&name).into());
         components.entry(name).or_insert_with(|| {
             let mut content = Content::new(Some(failure(&codes)));
-            add_examples(&mut content, &codes, failures);
+            add_examples(&mut content, &codes);
             let mut response = Response::new(description(status));
             response.content.insert(JSON.to_owned(), content);
             add_headers(&mut response, matches!(status, 429 | 503));
@@ -256,7 +252,7 @@ fn codes(operation: &mut Operation, tag: &str) -> Codes {
 }
 
 /// Puts the business refusals beside the success of a 200.
-fn add_refusals(content: &mut Content, codes: &Codes, failures: &Failures) {
+fn add_refusals(content: &mut Content, codes: &Codes) {
     if let Some(success) = content.schema.take() {
         let one_of = OneOfBuilder::new().item(success).item(failure(codes));
         content.schema = Some(one_of.into());
@@ -264,7 +260,7 @@ fn add_refusals(content: &mut Content, codes: &Codes, failures: &Failures) {
     if let Some(success) = content.example.take() {
         add_example(content, "success", success);
     }
-    add_examples(content, codes, failures);
+    add_examples(content, codes);
 }
 
 /// The envelope's schema with these codes.
@@ -277,9 +273,10 @@ fn failure(codes: &Codes) -> RefOr<Schema> {
     schema
 }
 
-fn add_examples(content: &mut Content, codes: &Codes, failures: &Failures) {
+fn add_examples(content: &mut Content, codes: &Codes) {
     for code in codes {
-        if let Some((_, text)) = failures.get(code.as_str()) {
+        if let Some(failure) = failure_of(code) {
+            let text = failure.to_string();
             let value = json!({ "success": false, "errorMsg": text, "code": code });
             add_example(content, code, value);
         }
