@@ -27,12 +27,13 @@ const Board = (() => {
       const steps = actor.program.map((step, at) => {
         const made = round.findLast((one) => one.at === at);
         const text = t(`move.${step.name}`);
-        if (made && step !== now) return make('li', { class: 'past' }, make('span', { class: 'turn' }, String(made.number)), make('span', null, text, make('small', null, said(made.said))));
-        if (step !== now) return make('li', { class: 'later' }, make('span', { class: 'turn' }), make('span', null, text));
+        const sent = statement(made && step !== now ? made.line : Statements.of(game, s, who, step));
+        if (made && step !== now) return make('li', { class: 'past' }, make('span', { class: 'turn' }, String(made.number)), make('span', null, text, make('small', null, said(made.said)), sent));
+        if (step !== now) return make('li', { class: 'later' }, make('span', { class: 'turn' }), make('span', null, text, sent));
         const why = waits && t(`waits.${waits.on}`, { who: waits.who === null ? '' : short(game, waits.who) });
         return make('li', { class: waits ? 'waits' : 'now' }, make('span', { class: 'turn' }, waits ? '…' : '▶'),
-          play && !waits ? make('button', { type: 'button', class: 'step-button', 'data-move': actor.name, 'data-key': `move-${actor.name}`, onclick: () => play(actor.name) }, text)
-            : make('span', null, text, why && make('small', null, why)));
+          make('span', null, play && !waits ? make('button', { type: 'button', class: 'step-button', 'data-move': actor.name, 'data-key': `move-${actor.name}`, onclick: () => play(actor.name) }, text) : text,
+            why && make('small', null, why), sent));
       });
       const { reply } = s.actors[who];
       return make('section', { class: `column ${actor.role}`, 'data-actor': actor.name, 'aria-label': title(game, who) },
@@ -42,6 +43,7 @@ const Board = (() => {
   }
 
   const said = ({ key, values }) => (key ? t(`said.${key}`, values) : '');
+  const statement = (line) => line && make('code', { class: 'statement' }, line.sent);
 
   function events(game, s, play) {
     const possible = game.moves(s).filter((move) => move.includes(':'));
@@ -81,23 +83,45 @@ const Board = (() => {
         s.queue && entry(t('table.queue'), listed(s.queue[node].map(name))))));
   }
 
-  function invariants(game, s) {
+  function invariantsOf(game, s) {
     const broken = game.violations(s);
     const values = { orders: s.orders.length, stock: game.setup.stock };
     const counts = {};
     for (const order of s.orders) counts[order.buyer] = (counts[order.buyer] || 0) + 1;
     const [twice, count] = Object.entries(counts).find(([, orders]) => orders > 1) || [];
-    const badge = (id, text, isBroken) => make('span', { class: `badge ${isBroken ? 'bad' : 'good'}`, 'data-invariant': id }, `${isBroken ? '✗' : '✓'} ${text}`);
-    return make('p', { class: 'row invariant-row' },
-      badge('oversold', t(broken.includes('oversold') ? 'invariant.stock.broken' : 'invariant.stock', values), broken.includes('oversold')),
-      badge('second-order', twice ? t('invariant.buyer.broken', { buyer: buyer(twice), count }) : t('invariant.buyer'), broken.includes('second-order')));
+    return [
+      { id: 'oversold', text: t(broken.includes('oversold') ? 'invariant.stock.broken' : 'invariant.stock', values), isBroken: broken.includes('oversold') },
+      { id: 'second-order', text: twice ? t('invariant.buyer.broken', { buyer: buyer(twice), count }) : t('invariant.buyer'), isBroken: broken.includes('second-order') },
+    ];
   }
+
+  const invariants = (game, s) => make('p', { class: 'row invariant-row' }, invariantsOf(game, s).map(({ id, text, isBroken }) =>
+    make('span', { class: `badge ${isBroken ? 'bad' : 'good'}`, 'data-invariant': id }, `${isBroken ? '✗' : '✓'} ${text}`)));
+
+  // What a move did, in a sentence.
+  const sentence = (game, { move, who, step, said: done }) => `${t(step ? `move.${step}` : `event.${move.split(':')[0]}`, { name: short(game, who) })}: ${said(done)}`;
 
   function log(game, moves) {
     return make('ol', { class: 'log' }, moves.map((one) => make('li', null,
-      make('b', null, one.step ? short(game, one.who) : '!'), ' ',
-      one.step ? `${t(`move.${one.step}`)}: ${said(one.said)}` : `${t(`event.${one.move.split(':')[0]}`, { name: short(game, one.who) })}: ${said(one.said)}`)));
+      make('b', null, one.step ? short(game, one.who) : '!'), ' ', sentence(game, one), statement(one.line))));
   }
+
+  // Each step once: what the service sends, and beside it the Java line. The commit of a request that does not fail comes first.
+  function lines(game) {
+    const names = new Set();
+    const actors = game.cast.map((_, who) => who).sort((a, b) => Boolean(game.cast[a].fails) - Boolean(game.cast[b].fails));
+    const rows = actors.flatMap((who) => game.cast[who].program.map((step) => ({ name: step.name, line: Statements.of(game, game.start(), who, step) })))
+      .filter(({ name, line }) => line && !names.has(name) && names.add(name));
+    const title = t('lines.title');
+    return make('section', { class: 'lines' }, make('h3', null, title),
+      make('div', { class: 'table-frame', tabindex: '0', role: 'group', 'aria-label': title }, make('table', null,
+        make('thead', null, make('tr', null, ['lines.step', 'lines.sent', 'lines.java'].map((key) => make('th', { scope: 'col' }, t(key))))),
+        make('tbody', null, rows.map(({ name, line }) => make('tr', { 'data-step': name }, make('th', { scope: 'row' }, t(`move.${name}`)),
+          make('td', null, make('code', null, line.sent)), make('td', null, make('code', { lang: 'en' }, line.java))))))));
+  }
+
+  // The rules that are broken, in words; empty where none is.
+  const brokenRules = (game, s) => invariantsOf(game, s).filter(({ isBroken }) => isBroken).map(({ text }) => text).join(', ');
 
   // What is given, in words.
   function given(setup) {
@@ -113,5 +137,5 @@ const Board = (() => {
     return make('ul', { class: 'given' }, facts.map((fact) => make('li', null, fact)));
   }
 
-  return { columns, events, stores, invariants, log, given, short };
+  return { columns, events, stores, invariants, log, given, lines, sentence, brokenRules };
 })();

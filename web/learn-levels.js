@@ -3,6 +3,12 @@
 // node, how much stock there is, whether the database's unique index refuses a buyer's second order, and what may
 // happen besides the requests' steps, how often.
 
+// The chapters of the course, each by the level that it begins with.
+const Chapters = [
+  ['oversell', 'naive'], ['one-order', 'row-lock'], ['foreign-delete', 'setnx-unowned'], ['watchdog', 'setnx-lock-lease'],
+  ['async', 'stream'], ['beyond', 'group-commit'],
+];
+
 const Levels = (() => {
   const twice = [['x', 1], ['x', 1]];
   const onTwoNodes = [['x', 1], ['x', 2]];

@@ -77,7 +77,7 @@ const Learn = (() => {
     const who = game.cast.findIndex((actor) => actor.name === (move.includes(':') ? move.split(':')[1] : move));
     const { at } = state.actors[who];
     const made = game.apply(state, move);
-    moves.push({ move, who, at: made.step ? at : -1, step: made.step && made.step.name, said: made.said, number: moves.length + 1, before: state });
+    moves.push({ move, who, at: made.step ? at : -1, step: made.step && made.step.name, said: made.said, number: moves.length + 1, before: state, line: made.step && Statements.of(game, state, who, made.step) });
     state = made.state;
     complete = complete || (!shown && game.isOver(state));
     if (!shown && !end && game.violations(state).length) finish('violation');
@@ -142,6 +142,7 @@ const Learn = (() => {
       open && make('p', { class: 'soft small-print keys' }, t('board.help')),
       result(),
       Board.stores(game, state),
+      Board.lines(game),
       make('h3', null, t('board.log')), moves.length ? Board.log(game, moves) : make('p', { class: 'soft' }, t('board.nothing')),
     ];
   }
@@ -220,11 +221,16 @@ const Learn = (() => {
   }
 
   function levels() {
-    byId('levels').replaceChildren(...Levels.map((one, at) => {
+    const chip = (one, at) => {
       const how = done[one.id] ? (done[one.id].won ? 'won' : 'lost') : 'open';
       return make('li', null, make('button', { type: 'button', class: `quiet small ${how}`, 'data-level': one.id, 'data-key': `level-${one.id}`, 'aria-current': at === number && 'step', onclick: () => go(at) },
         { won: '✓ ', lost: '✗ ', open: '' }[how], title(one), make('span', { class: 'unseen' }, ` (${t(`level.${how}`)})`)));
-    }));
+    };
+    const chips = Levels.map(chip);
+    const begins = Chapters.map(([, first]) => Levels.findIndex(({ id }) => id === first));
+    byId('levels').replaceChildren(...Chapters.map(([chapter], at) => make('li', { 'data-chapter': chapter },
+      make('span', { id: `chapter-${chapter}` }, t(`chapter.${chapter}`)),
+      make('ol', { 'aria-labelledby': `chapter-${chapter}` }, chips.slice(begins[at], begins[at + 1])))));
   }
 
   // Another level, in view, and a new entry of the history.

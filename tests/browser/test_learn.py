@@ -13,6 +13,7 @@ from support import PHONE_SCREEN, BrowserTest
 
 ROOT = Path(__file__).parents[2]
 FILE = f"file://{ROOT / 'web' / 'learn.html'}"
+SMALLEST_SCREEN = {"width": 320, "height": 640}
 DESKTOP = {"width": 1280, "height": 900}
 
 
@@ -165,6 +166,52 @@ class Learn(BrowserTest):
                 else:
                     expect(page.locator("[data-guess=holds]")).to_be_visible()
                     expect(page.locator("#level")).not_to_contain_text("That was the last step.")
+
+    def test_each_step_has_its_statement_and_a_line_of_java(self):
+        for page in self.everywhere("setnx-unowned"):
+            page.locator("[data-guess=second-order]").click()
+            first = page.locator("[data-actor=A] li").nth(0)
+            lock = "SET lock:setnx-unowned:order:1 101 NX PX 3"
+            # On a phone there is no room for it in the columns.
+            if page.viewport_size == PHONE_SCREEN:
+                expect(first.locator(".statement")).to_be_hidden()
+            else:
+                expect(first.locator(".statement")).to_have_text(lock)
+            move(page, "A").click()
+            move(page, "A").click()
+            logged = page.locator(".log .statement")
+            expect(logged.nth(0)).to_have_text(lock)
+            expect(logged.nth(1)).to_contain_text("START TRANSACTION; INSERT INTO tb_voucher_order (id, user_id, voucher_id) SELECT 101, 1, 7")
+            row = page.locator(".lines [data-step=decrement-where] td")
+            expect(row.nth(0)).to_have_text("UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id IN (7) AND stock >= 1")
+            expect(row.nth(1)).to_contain_text('.gt("stock", 0).update();')
+            expect(page.locator(".lines [data-step=commit]")).to_contain_text("COMMIT")
+            self.assert_accessible_where_served(page)
+
+    def test_a_phone_of_the_smallest_width_shows_statements_and_chapters(self):
+        page = self.open("/learn#stream", viewport=SMALLEST_SCREEN, language="zh-CN")
+        page.locator("[data-guess=holds]").click()
+        for name in ("A", "N1", "N1"):
+            move(page, name).click()
+        expect(page.locator(".log")).to_contain_text("VALUES (101, 1, 7)")
+        java = page.locator(".lines [data-step=acknowledge] td").nth(1)
+        expect(java).to_contain_text("opsForStream().acknowledge(")
+        box = java.bounding_box()
+        self.assertLess(box["x"] + box["width"], SMALLEST_SCREEN["width"])
+        self.assert_fits(page)
+        self.assert_accessible(page)
+
+    def test_the_levels_are_in_the_chapters_of_the_course(self):
+        page = self.open("/learn", language="zh-CN")
+        chapters = page.locator("[data-chapter]")
+        expect(chapters).to_have_count(6)
+        for chapter, levels in [
+            ("误删", ["setnx-unowned", "setnx-unowned-compare", "setnx-lock"]),
+            ("看门狗", ["setnx-lock-lease", "reentrant-lock"]),
+        ]:
+            chips = page.get_by_role("list", name=chapter, exact=True).locator("[data-level]")
+            self.assertEqual(chips.evaluate_all("(all) => all.map((one) => one.dataset.level)"), levels)
+        self.assertEqual(chapters.locator("[data-level]").count(), page.locator("[data-level]").count())
 
     def test_what_may_happen_is_named_only_while_it_may(self):
         page = self.open(f"{FILE}#setnx-lock-lease")

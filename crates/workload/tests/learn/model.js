@@ -12,7 +12,7 @@ const web = path.join(__dirname, '../../../../web');
 const files = [...fs.readFileSync(path.join(web, 'learn.html'), 'utf8').matchAll(/src="\.\/(learn-[a-z]+\.js)"/g)]
   .map((found) => found[1]).filter((name) => !['learn-words.js', 'learn-board.js'].includes(name));
 const source = files.map((name) => fs.readFileSync(path.join(web, name), 'utf8')).join('\n');
-const { Levels, Model, Programs, Records, Replay } = new Function(`${source}; return { Levels, Model, Programs, Records, Replay };`)();
+const { Chapters, Levels, Model, Programs, Records, Replay, Statements } = new Function(`${source}; return { Chapters, Levels, Model, Programs, Records, Replay, Statements };`)();
 
 const once = (events) => Object.fromEntries(events.map((event) => [event, 1]));
 const explore = (setup) => Model(setup).explore();
@@ -145,6 +145,52 @@ for (const id of ['setnx-unowned', 'setnx-unowned-compare']) {
 const compared = levels.find(({ id }) => id === 'setnx-unowned-compare');
 const endsBetween = ({ move, before }) => move === 'lease:A' && before.actors[0].same;
 assert(!breaksWithout(compared, endsBetween), 'a lease that ends before GET is enough');
+
+// Each chapter begins with a level, and they are in the order of the levels.
+const begins = Chapters.map(([, first]) => Levels.findIndex(({ id }) => id === first));
+assert.deepEqual(begins, [...new Set(begins)].sort((a, b) => a - b));
+assert.equal(begins[0], 0);
+
+// The statements under the steps are those of the service's source: SQL word for word, with `#` for a value; of Redis the
+// commands, in the script that is named, and the keys.
+const root = path.join(web, '..');
+const read = (folder, end) => fs.readdirSync(path.join(root, folder), { recursive: true })
+  .filter((name) => name.endsWith(end)).map((name) => fs.readFileSync(path.join(root, folder, name), 'utf8')).join('\n');
+const rust = read('src', '.rs');
+const lua = (name) => fs.readFileSync(['lua', 'crates/lock/lua'].map((folder) => path.join(root, folder, name)).find(fs.existsSync), 'utf8');
+// Where the service fills in a condition, both ways.
+const conditions = [rust.replace('{user} =', 'user_id =').replace('{status})', ' AND status <> 4)'), rust.replace('{user} =', 'buyer =').replace('{status})', ')')];
+const sql = [
+  [/ *\\\n\s*/g, ' '], [/CAST\((\S+) AS SIGNED\)/g, '$1'], [/ AS (stock|order_id)\b/g, ''],
+  [/, unguarded\)/g, ')'], [/, (\{\}|\{unguarded\})/g, ''],
+  [' FORCE INDEX (idx_voucher)', ''], ['/*M!100600 SKIP LOCKED */ /*!80001 SKIP LOCKED */', 'SKIP LOCKED'],
+  [/\{\w*\}|\?|\b\d+\b/g, '#'],
+].reduce((text, [old, now]) => text.replaceAll(old, now), conditions.join('\n'));
+const withoutValues = (text) => text.replace(/…|\b\d+\b/g, '#').replace(/VALUES \(#, #, #\), .*/, 'VALUES #');
+
+function assertIsSent(statement, name) {
+  const [, script, core] = /^(?:(\w+\.lua): )?(.*)$/.exec(statement);
+  if (/^(START|SELECT|INSERT|UPDATE|COMMIT|ROLLBACK)/.test(statement)) {
+    for (const part of statement.split('; ').map(withoutValues)) {
+      assert(sql.includes(part) || sql.includes(part.replace(/ FOR UPDATE$/, '')), `${name}: the service does not send “${part}”`);
+    }
+    return;
+  }
+  const where = script ? lua(script) : `${rust}\nDEL GETDEL get_del`;
+  for (const command of core.match(/\b[A-Z]{2,}\b/g) || []) assert(where.includes(command), `${name}: ${command} is not in ${script || 'src/'}`);
+  for (const key of core.match(/\b[a-z-]+(:[a-z-]+)+:/g) || []) {
+    const [, ...inner] = key.split(':');
+    assert(rust.includes(key) || rust.includes(`seckill:{name}`) && rust.includes(`self.name("${inner[0]}"`), `${name}: the key ${key}`);
+  }
+}
+for (const level of levels) {
+  const game = Model(level);
+  game.cast.forEach(({ program }, who) => program.forEach((step) => {
+    const line = Statements.of(game, game.start(), who, step);
+    assert(line && line.sent && line.java, `${level.id}: no statement for the step ${step.name}`);
+    assertIsSent(line.sent, `${level.id}, ${step.name}`);
+  }));
+}
 
 const count = (number) => number.toLocaleString('en');
 const rows = levels.map(({ id, requests, events, interleavings, broken }) => [
