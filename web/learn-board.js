@@ -120,6 +120,13 @@ const Board = (() => {
           make('td', null, make('code', null, line.sent)), make('td', null, make('code', { lang: 'en' }, line.java))))))));
   }
 
+  // The same for those who hear the page, with the reply and what it broke.
+  function spoken(game, s, move) {
+    const { reply } = s.actors[move.who];
+    const name = move.step ? `${short(game, move.who)}: ` : '';
+    return [name + sentence(game, move), reply && t('record.reply', { reply: t(`answer.${reply}`) }), brokenRules(game, s)].filter(Boolean).join(t('spoken.join'));
+  }
+
   // The rules that are broken, in words; empty where none is.
   const brokenRules = (game, s) => invariantsOf(game, s).filter(({ isBroken }) => isBroken).map(({ text }) => text).join(', ');
 
@@ -137,5 +144,5 @@ const Board = (() => {
     return make('ul', { class: 'given' }, facts.map((fact) => make('li', null, fact)));
   }
 
-  return { columns, events, stores, invariants, log, given, lines, sentence, brokenRules };
+  return { columns, events, stores, invariants, log, given, lines, spoken, brokenRules };
 })();

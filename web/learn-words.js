@@ -48,7 +48,7 @@ Words.add({
   'board.name': ['The board', '棋盘'],
   'board.help': ['Keys: A, B, C for a request’s next step, 1 and 2 for the helper of node 8081 and 8082, E for an event, U to undo, R to restart.',
     '按键：A、B、C 执行对应请求的下一步，1、2 执行节点 8081、8082 的后台任务，E 触发事件，U 撤销，R 重来。'],
-  'board.undo': ['Undo', '撤销'], 'board.restart': ['Restart', '重来'],
+  'board.undo': ['Undo', '撤销'], 'board.undone': ['The last step is undone.', '已撤销最后一步。'], 'spoken.join': ['; ', '；'], 'board.restart': ['Restart', '重来'],
   'board.prove': ['Prove it: nothing can break this', '攻不破，请验证'],
   'board.proving': ['Trying every interleaving…', '正在尝试所有交错顺序…'],
   'board.over': ['All requests are answered, and nothing broke. Undo, restart, or have it proved that nothing can break it.', '所有请求都已处理完，规则一条也没破。可以撤销、重来，或请页面验证没有哪种顺序能攻破它。'],
@@ -117,7 +117,11 @@ Words.add({
   'end.lost': ['Lost: it can be broken.', '未通过：它是可以攻破的。'],
   'end.none': ['All {interleavings} interleavings were tried ({states} different states). None breaks it.', '全部 {interleavings} 种交错顺序都试过了（{states} 个不同状态），没有一种能攻破它。'],
   'end.some': ['Of {interleavings} interleavings, {broken} break it; the shortest needs {moves} steps.', '{interleavings} 种交错顺序中有 {broken} 种会攻破它；最短的只需 {moves} 步。'],
-  'end.show': ['Show me the shortest', '演示最短的一种'], 'end.link': ['Link to your schedule', '这个顺序的链接'],
+  'end.show': ['Show me the shortest', '演示最短的一种'],
+  'share.link': ['Link to this point', '当前这一步的链接'], 'share.result': ['Copy the result', '复制结果'],
+  'share.copied': ['Copied.', '已复制。'], 'share.by-hand': ['Copy it from here:', '请从这里复制：'],
+  'share.some': ['{broken} of {interleavings} interleavings break it', '{interleavings} 种交错顺序中有 {broken} 种会攻破它'],
+  'share.none': ['none of {interleavings} interleavings breaks it', '{interleavings} 种交错顺序，没有一种能攻破它'],
   'end.all': ['{won} of {count} levels won, {right|right prediction|right predictions}.', '共 {count} 关，通过 {won} 关；预测对了 {right} 次。'],
 
   // The recording.

@@ -7,8 +7,9 @@ const Learn = (() => {
   const done = remembered(); // level → {won, right}
   // `guess`: the prediction; `moves`: those made; `end`: how the level ended, or null; `shown`: moves that are shown one at
   // a time instead of made by the visitor, or null; `complete`: whether one schedule was played to its end; `wrong`: the
-  // text's key for an address that names no level or an impossible schedule, or null.
-  let number = 0, game, state, moves, guess, end, proof, shown, proving, complete, wrong;
+  // text's key for an address that names no level or an impossible schedule, or null; `shared`: {text, how}, what was last
+  // passed on from this point.
+  let number = 0, game, state, moves, guess, end, proof, shown, proving, complete, wrong, shared;
 
   // A page opened as a file may have no storage.
   function remembered() {
@@ -71,6 +72,7 @@ const Learn = (() => {
     state = game.start();
     moves = [];
     shown = show;
+    shared = null;
   }
 
   function play(move) {
@@ -79,16 +81,23 @@ const Learn = (() => {
     const made = game.apply(state, move);
     moves.push({ move, who, at: made.step ? at : -1, step: made.step && made.step.name, said: made.said, number: moves.length + 1, before: state, line: made.step && Statements.of(game, state, who, made.step) });
     state = made.state;
+    shared = null;
     complete = complete || (!shown && game.isOver(state));
     if (!shown && !end && game.violations(state).length) finish('violation');
+    announce(Board.spoken(game, state, moves.at(-1)));
     draw();
   }
 
   function undo() {
     const last = moves.pop();
     if (last) state = last.before;
+    shared = null;
+    announce(t('board.undone'));
     draw();
   }
+
+  // Says it to those who cannot see the board.
+  function announce(text) { byId('announcement').textContent = text; }
 
   function finish(how) {
     end = how;
@@ -141,6 +150,7 @@ const Learn = (() => {
       make('p', { class: 'said', role: 'status' }, proving ? t('board.proving') : over ? t('board.over') : ''),
       open && make('p', { class: 'soft small-print keys' }, t('board.help')),
       result(),
+      sharing(),
       Board.stores(game, state),
       Board.lines(game),
       make('h3', null, t('board.log')), moves.length ? Board.log(game, moves) : make('p', { class: 'soft' }, t('board.nothing')),
@@ -167,13 +177,51 @@ const Learn = (() => {
       make('p', null, t(broken ? 'end.some' : 'end.none', values)), make('p', null, why),
       make('div', { class: 'row' },
         broken > 0 && button('quiet', 'end.show', () => show(level(), shortest)),
-        end === 'violation' && make('a', { class: 'button', href: `#${level().id}:${moves.map(({ move }) => move).join('')}` }, t('end.link')),
         button('quiet', 'level.again', () => { open(number); draw('guess.oversold'); }),
         !last && button('main', 'level.next', () => go(number + 1))),
       Object.keys(done).length === Levels.length && make('p', null, t('end.all', {
         won: Object.values(done).filter((one) => one.won).length, count: Levels.length, right: Object.values(done).filter((one) => one.right).length,
       })),
       recording());
+  }
+
+  // The moves made on the board of this level; a recording is replayed on one of its own.
+  const schedule = () => (game.setup === level() ? moves.map(({ move }) => move).join('') : '');
+  // What an address names: see openAddress.
+  const point = () => [level().id, schedule()].filter(Boolean).join(':');
+  const link = () => `${location.href.split('#')[0]}#${point()}`;
+
+  // The result in a line of text: the level, the moves, and what broke; null before there is one.
+  function resultLine() {
+    const broke = game.setup === level() && Board.brokenRules(game, state);
+    if (!broke && !end) return null;
+    const values = end && { interleavings: Words.number(proof.interleavings), broken: Words.number(proof.broken) };
+    return [title(level()), schedule(), broke || t(proof.broken ? 'share.some' : 'share.none', values)].filter(Boolean).join(' · ');
+  }
+
+  function sharing() {
+    const line = resultLine();
+    return make('div', { class: 'row share' },
+      line && make('code', { class: 'result-line' }, line),
+      button('quiet small', 'share.link', () => pass(link(), { title: document.title, url: link() })),
+      line && button('quiet small', 'share.result', () => pass(line, { text: line, url: link() })),
+      shared && make('span', { class: 'soft', 'data-how': shared.how }, t(`share.${shared.how}`)),
+      shared && shared.how === 'by-hand' && make('input', { id: 'share-field', readonly: true, 'aria-label': t('share.by-hand'), value: shared.text }));
+  }
+
+  // Passes a text on: by the device's own dialog, else by the clipboard, else selected in a field.
+  async function pass(text, data) {
+    if (navigator.share) {
+      try { return await navigator.share(data); } catch (error) { if (error.name === 'AbortError') return; }
+    }
+    let how = 'copied';
+    // A page that came by plain HTTP has no clipboard.
+    try { await navigator.clipboard.writeText(text); } catch { how = 'by-hand'; }
+    shared = { text, how };
+    announce(t(`share.${how}`));
+    draw();
+    const field = byId('share-field');
+    if (field) field.select();
   }
 
   const nodesOf = (record) => new Set(record.requests.map((request) => request.node)).size;
@@ -260,6 +308,7 @@ const Learn = (() => {
       shown && !guess ? null : prediction(),
       ...board(),
     ].flat(3).filter(Boolean));
+    document.title = `${point()} · ${t('learn.title')}`;
     const keyed = (key) => key && document.querySelector(`[data-key="${CSS.escape(key)}"]:not(:disabled)`);
     // The board stays in view.
     if (end && !wasOver) {

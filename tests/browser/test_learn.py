@@ -138,12 +138,79 @@ class Learn(BrowserTest):
         page.locator("[data-key='board.play-yourself']").click()
         page.locator("[data-guess=oversold]").click()
         page.keyboard.type("abaaabbb")
-        self.assertTrue(page.get_by_role("link", name="Link to your schedule").get_attribute("href").endswith("#naive:ABAAABBB"))
         # Up to the first move that is not possible.
         page.evaluate("location.hash = '#setnx-lock-lease:AAlease:ABBBBBBBBB'")
         show_all(page)
         expect(page.locator(".log")).to_contain_text("The lease of A’s lock ends")
         expect(page.locator("#level")).to_contain_text("Only the first steps of this link are possible")
+
+    def test_the_link_to_any_point_of_play_is_passed_on(self):
+        page = self.open("/learn#conditional", permissions=["clipboard-read", "clipboard-write"])
+        link = page.locator("[data-key='share.link']")
+        clipboard = lambda: page.evaluate("navigator.clipboard.readText()")
+        link.click()
+        expect(page.locator(".share")).to_contain_text("Copied.")
+        self.assertEqual(clipboard(), f"{self.base}/learn#conditional")
+        page.locator("[data-guess=second-order]").click()
+        move(page, "A").click()
+        expect(page.locator(".share")).not_to_contain_text("Copied.")
+        expect(page.locator("[data-key='share.result']")).to_have_count(0)
+        move(page, "B").click()
+        expect(page).to_have_title("conditional:AB · Flash sale: you are the scheduler")
+        link.click()
+        expect(page.locator(".share")).to_contain_text("Copied.")
+        self.assertEqual(clipboard(), f"{self.base}/learn#conditional:AB")
+        # The result, in a line of text.
+        page.keyboard.type("abaabb")
+        line = "conditional · ABABAABB · Ann has 2 orders"
+        expect(page.locator(".result-line")).to_have_text(line)
+        page.locator("[data-key='share.result']").click()
+        expect(page.locator("#announcement")).to_have_text("Copied.")
+        self.assertEqual(clipboard(), line)
+        # What was copied leads to the same point.
+        other = self.open("/learn#conditional:ABABAABB", language="zh-CN")
+        show_all(other)
+        expect(other.locator(".result-line")).to_have_text("conditional · ABABAABB · 小安 有 2 个订单")
+        expect(other).to_have_title("conditional:ABABAABB · 秒杀：你来当调度器")
+
+    def test_the_link_is_passed_on_without_a_clipboard_too(self):
+        page = self.open("/learn#row-lock", viewport=SMALLEST_SCREEN)
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        page.locator("[data-key='share.link']").click()
+        field = page.locator("#share-field")
+        expect(field).to_be_focused()
+        expect(field).to_have_value(f"{self.base}/learn#row-lock")
+        self.assertEqual(field.evaluate("(one) => one.value.slice(one.selectionStart, one.selectionEnd)"), f"{self.base}/learn#row-lock")
+        self.assert_fits(page)
+        self.assert_accessible(page)
+        # The dialog of a device that has one; it may be closed without a choice.
+        page.evaluate("() => { navigator.share = async (data) => { shared = data; throw new DOMException('', 'AbortError'); }; }")
+        page.locator("[data-guess=holds]").click()
+        expect(field).to_be_visible()
+        prove(page)
+        line = page.locator(".result-line")
+        expect(line).to_have_text("row-lock · none of 6 interleavings breaks it")
+        page.locator("[data-key='share.result']").click()
+        self.assertEqual(page.evaluate("shared"), {"text": line.inner_text(), "url": f"{self.base}/learn#row-lock"})
+        expect(field).to_have_count(0)
+
+    def test_each_step_is_announced_in_a_sentence(self):
+        page = self.open("/learn#conditional")
+        announced = page.locator("#announcement")
+        page.locator("[data-guess=second-order]").click()
+        for key, sentence in [
+            ("a", "A: read stock and orders: stock 2, no order by this buyer"),
+            ("b", "B: read stock and orders: stock 2, no order by this buyer"),
+            ("u", "The last step is undone."),
+            ("b", "B: read stock and orders: stock 2, no order by this buyer"),
+        ]:
+            page.keyboard.press(key)
+            expect(announced).to_have_text(sentence)
+        page.keyboard.type("abaabb")
+        expect(announced).to_have_text("B: commit: everybody sees it now; reply: ordered; Ann has 2 orders")
+        page = self.open("/learn#setnx-lock-lease:AAlease:A", language="zh-CN")
+        show_all(page)
+        expect(page.locator("#announcement")).to_have_text("A 的锁租期到了: A 的锁没了，而 A 不知道")
 
     def test_a_damaged_link_is_read_as_far_as_it_goes_and_says_so(self):
         page = self.open("/learn#row-lock")
@@ -179,6 +246,7 @@ class Learn(BrowserTest):
                 expect(first.locator(".statement")).to_have_text(lock)
             move(page, "A").click()
             move(page, "A").click()
+            expect(page.locator("[data-actor=B] .statement").nth(0)).to_have_text(lock.replace("101", "102"))
             logged = page.locator(".log .statement")
             expect(logged.nth(0)).to_have_text(lock)
             expect(logged.nth(1)).to_contain_text("START TRANSACTION; INSERT INTO tb_voucher_order (id, user_id, voucher_id) SELECT 101, 1, 7")
