@@ -61,7 +61,20 @@ const Board = (() => {
   const box = (name, ...entries) => make('section', { class: 'store' }, make('h3', null, name), make('dl', null, entries.flat(Infinity)));
   const listed = (values) => (values.length ? values : [t('table.none')]);
 
+  // What the cache holds.
+  const cached = (cache) => (cache === null ? t('cached.none') : cache.expired ? t('cached.expired', cache) : cache.value);
+
+  function cacheStores(game, s) {
+    const held = (who) => (who === null ? t('table.none') : { text: t('table.lock.held', { who: short(game, who) }), class: 'held' });
+    const has = (name) => game.cast.some(({ program }) => program.some((step) => step.name === name));
+    return make('div', { class: 'stores' },
+      box(t('table.database'), entry(t('table.shop'), { text: s.shop, class: 'figure' }), entry(t('table.loads'), String(s.loads))),
+      box(t('table.redis'), entry('cache:shop:1', { text: cached(s.cache), class: s.cache && s.cache.value !== s.shop ? 'held' : 'figure' }),
+        has('try-mutex') && entry(t('table.mutex'), held(s.mutex)), has('take-lease') && entry(t('table.lease'), held(s.lease))));
+  }
+
   function stores(game, s) {
+    if (s.cache !== undefined) return cacheStores(game, s);
     const name = (who) => short(game, who);
     const lock = (of, who) => entry(t('table.lock', { buyer: buyer(of) }), who === undefined ? t('table.lock.free') : { text: t('table.lock.held', { who: name(who) }), class: 'held' });
     const program = game.cast[0].program.map((step) => step.name);
@@ -85,6 +98,10 @@ const Board = (() => {
 
   function invariantsOf(game, s) {
     const broken = game.violations(s);
+    if (s.cache !== undefined) {
+      const found = { cached: cached(s.cache), shop: s.shop, loads: s.loads, most: game.setup.most };
+      return game.rules.map((id) => ({ id, text: t(`invariant.${id}${broken.includes(id) ? '.broken' : ''}`, found), isBroken: broken.includes(id) }));
+    }
     const values = { orders: s.orders.length, stock: game.setup.stock };
     const counts = {};
     for (const order of s.orders) counts[order.buyer] = (counts[order.buyer] || 0) + 1;
@@ -112,10 +129,12 @@ const Board = (() => {
     const actors = game.cast.map((_, who) => who).sort((a, b) => Boolean(game.cast[a].fails) - Boolean(game.cast[b].fails));
     const rows = actors.flatMap((who) => game.cast[who].program.map((step) => ({ name: step.name, line: Statements.of(game, game.start(), who, step) })))
       .filter(({ name, line }) => line && !names.has(name) && names.add(name));
+    // The cache's steps are the course's, and so is the half cure of a lock.
+    const isOurs = !Caches.programs[game.setup.strategy] && !game.setup.program;
     const title = t('lines.title');
     return make('section', { class: 'lines' }, make('h3', null, title),
       make('div', { class: 'table-frame', tabindex: '0', role: 'group', 'aria-label': title }, make('table', null,
-        make('thead', null, make('tr', null, ['lines.step', 'lines.sent', 'lines.java'].map((key) => make('th', { scope: 'col' }, t(key))))),
+        make('thead', null, make('tr', null, ['lines.step', isOurs ? 'lines.sent' : 'lines.course', 'lines.java'].map((key) => make('th', { scope: 'col' }, t(key))))),
         make('tbody', null, rows.map(({ name, line }) => make('tr', { 'data-step': name }, make('th', { scope: 'row' }, t(`move.${name}`)),
           make('td', null, make('code', null, line.sent)), make('td', null, make('code', { lang: 'en' }, line.java))))))));
   }
@@ -132,16 +151,30 @@ const Board = (() => {
 
   // What is given, in words.
   function given(setup) {
+    const events = Object.keys(setup.events).map((event) => t(`given.event.${event}`));
+    if (setup.most) return factList([...cacheFacts(setup), ...events]);
     const buyers = [...new Set(setup.requests.map(([of]) => of))];
     const sent = (of) => setup.requests.map(([whose], at) => (whose === of ? 'ABCDEF'[at] : null)).filter(Boolean).join(' + ');
     const nodes = new Set(setup.requests.map(([, node]) => node)).size;
     const facts = [
       ...buyers.map((of) => t('given.requests', { buyer: buyer(of), requests: sent(of) })),
       t('given.stock', { count: setup.stock }), t(nodes === 1 ? 'given.nodes.1' : 'given.nodes', { count: nodes }),
-      t(setup.index ? 'given.index.yes' : 'given.index.no'), ...Object.keys(setup.events).map((event) => t(`given.event.${event}`)),
+      t(setup.index ? 'given.index.yes' : 'given.index.no'), ...events,
       ...(setup.fails ? [t('given.fails', { name: setup.fails })] : []),
     ];
-    return make('ul', { class: 'given' }, facts.map((fact) => make('li', null, fact)));
+    return factList(facts);
+  }
+
+  const factList = (facts) => make('ul', { class: 'given' }, facts.map((fact) => make('li', null, fact)));
+
+  function cacheFacts(setup) {
+    const { most, requests } = setup;
+    const { cache, shop } = Model(setup).start();
+    const facts = [['reads', undefined], ['later', 'later'], ['changes', 'write']].map(([key, kind]) => {
+      const names = requests.map(([, , program], at) => (program === kind ? 'ABC'[at] : null)).filter(Boolean);
+      return names.length && t(`given.${key}`, { requests: names.join(' + ') });
+    });
+    return [...facts.filter(Boolean), t('given.cached', { cached: cached(cache), shop }), t('given.most', { most })];
   }
 
   return { columns, events, stores, invariants, log, given, lines, spoken, brokenRules };

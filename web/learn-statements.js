@@ -74,8 +74,9 @@ const Statements = (() => {
     const by = role === 'request' ? who : actor.entry;
     const user = (request) => (request === undefined ? '…' : 'xyz'.indexOf(game.cast[request].buyer) + 1);
     const order = (request) => (request === undefined ? '…' : 101 + request);
-    const line = lines[step.name] && lines[step.name]({
-      strategy: game.setup.strategy, name, node: `node-${8080 + node}`, user: user(by), order: order(by), seen: actor.seen === undefined ? '…' : actor.seen,
+    const describe = step.sent || lines[step.name];
+    const line = typeof describe !== 'function' ? describe : describe({
+      strategy: game.setup.strategy, name, node: `node-${8080 + node}`, user: user(by), order: order(by), read: actor.read || '…', seen: actor.seen === undefined ? '…' : actor.seen,
       compares: program.some((one) => one.name === 'compare-lock'),
       batch: (actor.batch || []).map((request) => `(${order(request)}, ${user(request)}, ${VOUCHER})`),
       count: Math.max(1, s.open[who] ? Math.min(s.stock, s.open[who].orders.length) : 1),

@@ -20,6 +20,7 @@ const Learn = (() => {
   }
 
   const level = () => Levels[number];
+  const row = (strategy) => Ladder[strategy] || Caches.table[strategy];
   const language = () => (Words.language() === 'zh' ? 1 : 0); // of the pairs in Ladder
   // Its strategy, numbered where that has several levels.
   function title({ id, strategy }) {
@@ -108,8 +109,7 @@ const Learn = (() => {
 
   // The prediction is right if it names what can happen; where both can happen, either is right.
   function isRight() {
-    const can = { oversold: proof.oversold > 0, 'second-order': proof.secondOrder > 0, holds: proof.broken === 0 };
-    return can[guess];
+    return guess === 'holds' ? proof.broken === 0 : proof.breaking[guess] > 0;
   }
 
   function prove() {
@@ -130,7 +130,7 @@ const Learn = (() => {
   function prediction() {
     if (guess) return make('p', { class: 'soft guess-was' }, Words.join(t('guess.was', { guess: t(`guess.${guess}`) }), end && t(isRight() ? 'guess.right' : 'guess.wrong')));
     return make('fieldset', { class: 'guess' }, make('legend', null, t('guess.title')),
-      make('div', { class: 'row' }, ['oversold', 'second-order', 'holds'].map((one) => button('quiet', `guess.${one}`, () => { guess = one; draw(); }, { 'data-guess': one }))));
+      make('div', { class: 'row' }, [...game.rules, 'holds'].map((one) => button('quiet', `guess.${one}`, () => { guess = one; draw(); }, { 'data-guess': one }))));
   }
 
   function board() {
@@ -170,14 +170,14 @@ const Learn = (() => {
     if (!end) return null;
     const { interleavings, broken, states, shortest } = proof;
     const values = { interleavings: Words.number(interleavings), broken: Words.number(broken), states: Words.number(states), moves: shortest ? shortest.length : 0 };
-    const why = Ladder[level().strategy].why[language()];
+    const why = row(level().strategy).why[language()];
     const last = number === Levels.length - 1;
     return make('section', { class: `result ${end === 'lost' ? 'bad' : 'good'}`, 'data-end': end },
       make('h3', { id: 'result-title', tabindex: '-1', 'data-key': 'result' }, t(`end.${end}`, { moves: moves.length })),
       make('p', null, t(broken ? 'end.some' : 'end.none', values)), make('p', null, why),
       make('div', { class: 'row' },
         broken > 0 && button('quiet', 'end.show', () => show(level(), shortest)),
-        button('quiet', 'level.again', () => { open(number); draw('guess.oversold'); }),
+        button('quiet', 'level.again', () => { open(number); draw(`guess.${game.rules[0]}`); }),
         !last && button('main', 'level.next', () => go(number + 1))),
       Object.keys(done).length === Levels.length && make('p', null, t('end.all', {
         won: Object.values(done).filter((one) => one.won).length, count: Levels.length, right: Object.values(done).filter((one) => one.right).length,
@@ -235,7 +235,7 @@ const Learn = (() => {
   // a record in which that happened: the service always has the index behind such a lock.
   function recordOf(setup, breaks) {
     const nodes = new Set(setup.requests.map(([, node]) => node)).size;
-    const loses = !Ladder[setup.strategy].unsafe && ['lease', 'pause', 'forget'].some((event) => event in setup.events);
+    const loses = !row(setup.strategy).unsafe && ['lease', 'pause', 'forget'].some((event) => event in setup.events);
     const fits = (one) => [(one.kind === 'held') !== breaks || (loses && isIndexRefused(one)), isIndexRefused(one) === loses, nodesOf(one) === nodes];
     const score = (one) => fits(one).reduce((sum, fit) => 2 * sum + fit, 0);
     return Records.filter((one) => one.strategy === setup.strategy && fits(one)[0]).sort((a, b) => score(b) - score(a))[0];
@@ -303,7 +303,7 @@ const Learn = (() => {
       wrong && make('p', { class: 'said bad', role: 'status' }, t(wrong)),
       make('p', { class: 'soft' }, t('level.number', { number: number + 1, count: Levels.length })),
       make('h2', { id: 'level-title' }, make('code', null, strategy)),
-      make('p', { class: 'idea' }, Words.join(Ladder[strategy].idea[language()], Words.has(`note.${id}`) && t(`note.${id}`))),
+      make('p', { class: 'idea' }, Words.join(row(strategy).idea[language()], Words.has(`note.${id}`) && t(`note.${id}`))),
       Board.given(level()),
       shown && !guess ? null : prediction(),
       ...board(),
