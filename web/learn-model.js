@@ -81,7 +81,7 @@ const Model = (setup) => {
 
   const isOver = (s) => requests.every((who) => s.actors[who].reply !== undefined)
     && s.actors.every((actor, who) => cast[who].role === 'request' || actor.at === 0)
-    && !(s.stream && s.stream.length);
+    && !(s.stream && s.stream.length) && !(s.queue && Object.values(s.queue).flat().length);
 
   // The moves that are possible: the name of an actor, or 'event:actor'.
   function moves(s) {
@@ -119,17 +119,25 @@ const Model = (setup) => {
     return { state: s, said: w.said, step };
   }
 
+  // The requests that were told yes, and whose order is nowhere: neither committed nor on its way.
+  function lost(s) {
+    const waiting = s.queue ? Object.values(s.queue).flat() : [];
+    const isKnown = (who) => s.orders.some(({ by }) => by === who) || waiting.includes(who) || s.actors.some(({ entry }) => entry === who);
+    return requests.filter((who) => s.actors[who].reply === 'ORDERED' && !isKnown(who));
+  }
+
   // The invariants that a state breaks.
   function violations(s) {
     const buyers = s.orders.map((order) => order.buyer);
     return [
       ...(s.orders.length > setup.stock ? ['oversold'] : []),
       ...(new Set(buyers).size < buyers.length ? ['second-order'] : []),
+      ...(lost(s).length ? ['lost'] : []),
     ];
   }
 
   // Every interleaving: a state that several of them reach is explored once, and how many lead through it is counted.
-  // {interleavings, oversold, secondOrder: how many break so, broken: at all, stuck: end in a deadlock, states,
+  // {interleavings, oversold, secondOrder, lost: how many break so, broken: at all, stuck: end in a deadlock, states,
   // shortest: the moves to the nearest violation or null}
   function explore() {
     const known = new Map();
@@ -139,24 +147,25 @@ const Model = (setup) => {
       if (before) return before;
       const broken = violations(s);
       const possible = moves(s);
-      const found = { interleavings: 0, broken: 0, oversold: 0, secondOrder: 0, stuck: 0, distance: broken.length ? 0 : Infinity, move: null };
+      const found = { interleavings: 0, broken: 0, oversold: 0, secondOrder: 0, lost: 0, stuck: 0, distance: broken.length ? 0 : Infinity, move: null };
       if (!possible.length) {
         found.interleavings = 1;
         found.broken = broken.length ? 1 : 0;
         found.oversold = broken.includes('oversold') ? 1 : 0;
         found.secondOrder = broken.includes('second-order') ? 1 : 0;
+        found.lost = broken.includes('lost') ? 1 : 0;
         found.stuck = isOver(s) ? 0 : 1;
       }
       for (const move of possible) {
         const after = visit(apply(s, move, key).state);
-        for (const count of ['interleavings', 'broken', 'oversold', 'secondOrder', 'stuck']) found[count] += after[count];
+        for (const count of ['interleavings', 'broken', 'oversold', 'secondOrder', 'lost', 'stuck']) found[count] += after[count];
         if (after.distance + 1 < found.distance) Object.assign(found, { distance: after.distance + 1, move });
       }
       known.set(key, found);
       return found;
     };
-    const { interleavings, broken, oversold, secondOrder, stuck, distance } = visit(start());
-    return { interleavings, broken, oversold, secondOrder, stuck, states: known.size, shortest: Number.isFinite(distance) ? path(known) : null };
+    const { interleavings, broken, oversold, secondOrder, lost: losing, stuck, distance } = visit(start());
+    return { interleavings, broken, oversold, secondOrder, lost: losing, stuck, states: known.size, shortest: Number.isFinite(distance) ? path(known) : null };
   }
 
   function path(known) {
@@ -169,5 +178,5 @@ const Model = (setup) => {
     }
   }
 
-  return { setup, cast, start, next, moves, apply, isOver, violations, explore };
+  return { setup, cast, start, next, moves, apply, isOver, violations, lost, explore };
 };
