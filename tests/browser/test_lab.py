@@ -608,14 +608,15 @@ class Views(BrowserTest):
 class Missions(BrowserTest):
     def test_what_happened_is_read_from_the_judged_run(self):
         page = pure_page()
-        lane = lambda safe, orders, per_s, duplicates=0, oversold=0: {"safe": safe, "result": {"report": {
-            "orders_per_s": per_s, "verdict": {"orders": orders, "duplicates": duplicates, "oversold": oversold}}}}
+        lane = lambda safe, orders, per_s, duplicates=0, oversold=0, lost=0: {"safe": safe, "result": {"report": {
+            "orders_per_s": per_s, "verdict": {"orders": orders, "duplicates": duplicates, "oversold": oversold, "lost": lost}}}}
         read = lambda ask, *lanes: page.evaluate("([run, ask]) => Missions.outcomeOf(run, ask)", [{"setting": {"lanes": ["a", "b"]}, "lanes": lanes}, ask])
         outcome = lambda *asked: read(*asked)["option"]
         safe, broken = lane(True, 100, 500), lane(False, 90, 700, duplicates=2)
         self.assertEqual([outcome(ask, broken, safe) for ask in ("left", "right", "faster", "more")], ["breaks", "holds", "a", "b"])
         self.assertEqual(outcome("more", safe, safe), "equal")
         self.assertEqual(outcome("left", lane(False, 9, 1, oversold=1), safe), "breaks")
+        self.assertEqual(read("left", lane(False, 9, 1, lost=1), safe), {"option": "breaks", "figures": "0 second orders, 0 oversold; 1 confirmed order lost"})
         broken["result"]["foreignDeletes"] = 3
         self.assertEqual(read("left", broken, safe)["figures"], "2 second orders, 0 oversold; 3 locks of others deleted")
         safe["result"]["indexRefused"] = 7
@@ -627,10 +628,10 @@ class Missions(BrowserTest):
     def test_a_mission_is_done_only_by_a_run_that_shows_its_point(self):
         page = pure_page()
         lane = lambda elsewhere=False, **more: {"stories": [{"requests": [{"elsewhere": elsewhere}]}], "result": {"report": {
-            "orders_per_s": more.pop("per_s", 1), "verdict": {"orders": 5, "duplicates": 0, "oversold": 0, **more}}}}
+            "orders_per_s": more.pop("per_s", 1), "verdict": {"orders": 5, "duplicates": 0, "oversold": 0, "lost": 0, **more}}}}
         shown = lambda mission, *lanes: page.evaluate("([id, run]) => Missions.isShown(Missions.LIST.find((one) => one.id === id), run)", [mission, {"lanes": lanes}])
         for mission, pair in (("memory", [lane(duplicates=1), lane()]), ("read", [lane(oversold=1), lane()]), ("retry", [lane(orders=3), lane()]),
-                              ("lease", [lane(duplicates=1, elsewhere=True), lane()]), ("batch", [lane(), lane(per_s=2)])):
+                              ("lease", [lane(duplicates=1, elsewhere=True), lane()]), ("batch", [lane(), lane(per_s=2)]), ("kill", [lane(lost=1), lane()])):
             self.assertEqual((shown(mission, *pair), shown(mission, lane(), lane())), (True, False), mission)
 
 
