@@ -35,10 +35,10 @@ const Board = (() => {
           make('span', null, play && !waits ? make('button', { type: 'button', class: 'step-button', 'data-move': actor.name, 'data-key': `move-${actor.name}`, onclick: () => play(actor.name) }, text) : text,
             why && make('small', null, why), sent));
       });
-      const { reply } = s.actors[who];
+      const { reply } = s.actors[who], isLost = game.lost(s).includes(who);
       return make('section', { class: `column ${actor.role}`, 'data-actor': actor.name, 'aria-label': title(game, who) },
         make('h3', { class: ['one', 'two', 'three'][actor.node - 1] || 'six' }, title(game, who)), make('ol', null, steps),
-        reply && make('p', { class: `badge ${reply === 'ORDERED' ? 'good' : ''}`, 'data-reply': reply }, t(`answer.${reply}`)));
+        reply && make('p', { class: `badge ${isLost ? 'bad' : reply === 'ORDERED' ? 'good' : ''}`, 'data-reply': reply }, t(isLost ? 'answer.lost' : `answer.${reply}`)));
     });
   }
 
@@ -89,8 +89,8 @@ const Board = (() => {
         entry(t('table.row'), s.row === null ? t('table.row.free') : { text: t('table.row.held', { who: name(s.row) }), class: 'held' }),
         entry(t('table.orders'), listed([...committed, ...open]))),
       program.includes('lock-redis') && box(t('table.redis'), buyers.map((of) => lock(of, s.redis[of]))),
-      s.stream && box(t('table.redis'), entry(t('table.counter'), { text: String(s.counter), class: 'figure' }),
-        entry(t('table.claims'), listed(s.claims.map(buyer))), entry(t('table.stream'), listed(s.stream.map((one) => `${name(one.by)}${one.to === null ? '' : ` → ${name(one.to)}`}`)))),
+      s.claims && box(t('table.redis'), entry(t('table.counter'), { text: String(s.counter), class: 'figure' }), entry(t('table.claims'), listed(s.claims.map(buyer))),
+        s.stream ? entry(t('table.stream'), listed(s.stream.map((one) => `${name(one.by)}${one.to === null ? '' : ` → ${name(one.to)}`}`))) : []),
       (program.includes('lock-memory') || s.queue) && nodes.map((node) => box(t('table.memory', { node: port(node) }),
         program.includes('lock-memory') && buyers.map((of) => lock(of, s.memory[`${node}/${of}`])),
         s.queue && entry(t('table.queue'), listed(s.queue[node].map(name))))));
@@ -109,6 +109,7 @@ const Board = (() => {
     return [
       { id: 'oversold', text: t(broken.includes('oversold') ? 'invariant.stock.broken' : 'invariant.stock', values), isBroken: broken.includes('oversold') },
       { id: 'second-order', text: twice ? t('invariant.buyer.broken', { buyer: buyer(twice), count }) : t('invariant.buyer'), isBroken: broken.includes('second-order') },
+      ...('kill' in game.setup.events ? [{ id: 'lost', text: t(broken.includes('lost') ? 'invariant.confirmed.broken' : 'invariant.confirmed', { count: game.lost(s).length }), isBroken: broken.includes('lost') }] : []),
     ];
   }
 

@@ -6,7 +6,7 @@
 // The chapters of the course, each by the level that it begins with.
 const Chapters = [
   ['oversell', 'naive'], ['one-order', 'row-lock'], ['foreign-delete', 'setnx-unowned'], ['watchdog', 'setnx-lock-lease'],
-  ['async', 'stream'], ['beyond', 'group-commit'], ['cache', 'delete-then-update'],
+  ['async', 'memory-queue'], ['beyond', 'group-commit'], ['cache', 'delete-then-update'],
 ];
 
 const Levels = (() => {
@@ -31,6 +31,7 @@ const Levels = (() => {
     level('setnx-lock', 'setnx-lock', [['x', 1], ['x', 2], ['y', 2]], 2),
     level('setnx-lock-lease', 'setnx-lock', onTwoNodes, 2, { events: { lease: 1 } }),
     level('reentrant-lock', 'reentrant-lock', onTwoNodes, 2, { index: true, events: { pause: 1, forget: 1 } }),
+    level('memory-queue', 'memory-queue', [['x', 1], ['x', 2], ['y', 2]], 2, { index: true, events: { kill: 1 } }),
     level('stream', 'stream', [['x', 1], ['x', 2], ['y', 2]], 1, { index: true, events: { takeover: 1, forget: 1 } }),
     level('group-commit', 'group-commit', [['x', 1], ['x', 2], ['y', 1]], 1, { index: true }),
     level('unit-rows', 'unit-rows', [['x', 1], ['x', 2], ['y', 2]], 2, { index: true }),

@@ -13,7 +13,7 @@
 // `fails`: the name of a request whose transaction is rolled back instead of committed.
 const Model = (setup) => {
   const strategy = Programs[setup.strategy] || Caches.programs[setup.strategy];
-  const rules = strategy.rules || ['oversold', 'second-order'];
+  const rules = strategy.rules || ['oversold', 'second-order', 'lost'];
   const nodes = [...new Set(setup.requests.map(([, node]) => node))].sort();
   // Who takes part: the requests A, B, …; then, where the strategy has one, a helper on each node.
   const cast = [
@@ -82,7 +82,7 @@ const Model = (setup) => {
 
   const isOver = (s) => requests.every((who) => s.actors[who].reply !== undefined)
     && s.actors.every((actor, who) => cast[who].role === 'request' || actor.at === 0)
-    && !(s.stream && s.stream.length);
+    && !(s.stream && s.stream.length) && !(s.queue && Object.values(s.queue).flat().length);
 
   // The moves that are possible: the name of an actor, or 'event:actor'.
   function moves(s) {
@@ -120,6 +120,13 @@ const Model = (setup) => {
     return { state: s, said: w.said, step };
   }
 
+  // The requests that were told yes, and whose order is nowhere: neither committed nor on its way.
+  function lost(s) {
+    const waiting = s.queue ? Object.values(s.queue).flat() : [];
+    const isKnown = (who) => s.orders.some(({ by }) => by === who) || waiting.includes(who) || s.actors.some(({ entry }) => entry === who);
+    return requests.filter((who) => s.actors[who].reply === 'ORDERED' && !isKnown(who));
+  }
+
   // The invariants that a state breaks.
   function violations(s) {
     if (strategy.violations) return strategy.violations(s, setup, isOver(s));
@@ -127,6 +134,7 @@ const Model = (setup) => {
     return [
       ...(s.orders.length > setup.stock ? ['oversold'] : []),
       ...(new Set(buyers).size < buyers.length ? ['second-order'] : []),
+      ...(lost(s).length ? ['lost'] : []),
     ];
   }
 
@@ -171,5 +179,5 @@ const Model = (setup) => {
     }
   }
 
-  return { setup, cast, rules, start, next, moves, apply, isOver, violations, explore };
+  return { setup, cast, rules, start, next, moves, apply, isOver, violations, lost, explore };
 };

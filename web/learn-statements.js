@@ -9,7 +9,7 @@ const Statements = (() => {
   const ORDERS = 'tb_voucher_order (id, user_id, voucher_id)';
   const ordersOf = (user) => `FROM tb_voucher_order WHERE user_id = ${user} AND voucher_id = ${VOUCHER} AND status <> 4`;
   // Where the unique index counts an order, its generated column `buyer` finds it: the user, unless the order is cancelled.
-  const orderOf = (user, isUnsafe) => (isUnsafe ? ordersOf(user) : `FROM tb_voucher_order WHERE buyer = ${user} AND voucher_id = ${VOUCHER}`);
+  const orderOf = (user, isUnguarded) => (isUnguarded ? ordersOf(user) : `FROM tb_voucher_order WHERE buyer = ${user} AND voucher_id = ${VOUCHER}`);
   const take = (count) => `UPDATE tb_seckill_voucher SET stock = stock - ${count} WHERE voucher_id IN (${VOUCHER}) AND stock >= ${count}`;
   const javaOrders = 'query().eq("user_id", userId).eq("voucher_id", id).exists()';
   const javaTake = (condition) => `seckillVoucherService.update().setSql("stock = stock - 1").eq("voucher_id", id)${condition}.update();`;
@@ -37,7 +37,7 @@ const Statements = (() => {
       : `SELECT s.stock, (SELECT o.id FROM tb_voucher_order o WHERE o.user_id = ${user} AND o.voucher_id = s.voucher_id AND o.status <> 4 LIMIT 1) FROM tb_seckill_voucher s WHERE s.voucher_id = ${VOUCHER}`,
     `boolean ordered = ${javaOrders};`],
     'insert': ({ order, user }) => [`INSERT INTO ${ORDERS} VALUES (${order}, ${user}, ${VOUCHER})`, 'save(order);'],
-    'insert-unless': ({ order, user, strategy }) => [`INSERT INTO ${ORDERS} SELECT ${order}, ${user}, ${VOUCHER} FROM DUAL WHERE NOT EXISTS (SELECT 1 ${orderOf(user, Ladder[strategy].unsafe)})`, `if (!${javaOrders}) save(order);`],
+    'insert-unless': ({ order, user, strategy }) => [`INSERT INTO ${ORDERS} SELECT ${order}, ${user}, ${VOUCHER} FROM DUAL WHERE NOT EXISTS (SELECT 1 ${orderOf(user, Ladder[strategy].unguarded)})`, `if (!${javaOrders}) save(order);`],
     'read-stock': () => [`SELECT stock FROM ${STOCK}`, 'int stock = seckillVoucherService.getById(id).getStock();'],
     'decrement': () => [`UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ${VOUCHER}`, javaTake('')],
     'decrement-where': () => [take(1), javaTake('.gt("stock", 0)')],
@@ -58,8 +58,11 @@ const Statements = (() => {
     'insert-batch': ({ batch }) => [batch.length === 1 ? `INSERT INTO ${ORDERS} VALUES ${batch[0]}` : `INSERT IGNORE INTO ${ORDERS} VALUES ${batch.join(', ') || '…'}`, 'orderMapper.insertIgnore(orders);'],
     'decrement-batch': ({ count }) => [take(count), 'seckillVoucherMapper.take(id, orders.size());'],
     'commit-batch': () => ['COMMIT', 'transactionManager.commit(status);'],
-    'admit': ({ user, order }) => [`stream_admit.lua: SADD seckill:order:${VOUCHER} ${user}; XADD stream.orders * userId ${user} voucherId ${VOUCHER} id ${order}; DECRBY seckill:stock:${VOUCHER} 1`,
+    'admit': ({ user, order, strategy }) => [strategy === 'memory-queue' ? `memory_admit.lua: DECR seckill:stock:${VOUCHER}; SADD seckill:order:${VOUCHER} ${user}`
+      : `stream_admit.lua: SADD seckill:order:${VOUCHER} ${user}; XADD stream.orders * userId ${user} voucherId ${VOUCHER} id ${order}; DECRBY seckill:stock:${VOUCHER} 1`,
       'stringRedisTemplate.execute(SECKILL_SCRIPT, List.of(), id, userId, orderId);'],
+    'queue-reply': ({ order }) => [`orders.push_back(${order})`, 'orderTasks.add(order); return Result.ok(orderId);'],
+    'take-order': () => ['orders.front()', 'orderTasks.take();'],
     'read-entry': ({ node }) => [`XREADGROUP GROUP g1 ${node} COUNT 1 STREAMS stream.orders >`, 'stringRedisTemplate.opsForStream().read(consumer, options, lastConsumed);'],
     'insert-entry': ({ order, user }) => [`INSERT INTO ${ORDERS} VALUES (${order}, ${user}, ${VOUCHER})`, 'save(order);'],
     'acknowledge': () => ['stream_resolve.lua: XACK stream.orders g1 …; XDEL stream.orders …', 'stringRedisTemplate.opsForStream().acknowledge("stream.orders", "g1", entry.getId());'],

@@ -107,7 +107,7 @@ const Learn = (() => {
     remember();
   }
 
-  // The prediction is right if it names what can happen; where both can happen, either is right.
+  // The prediction is right if it names what can happen; where several can happen, each is right.
   function isRight() {
     return guess === 'holds' ? proof.broken === 0 : proof.breaking[guess] > 0;
   }
@@ -235,7 +235,7 @@ const Learn = (() => {
   // a record in which that happened: the service always has the index behind such a lock.
   function recordOf(setup, breaks) {
     const nodes = new Set(setup.requests.map(([, node]) => node)).size;
-    const loses = !row(setup.strategy).unsafe && ['lease', 'pause', 'forget'].some((event) => event in setup.events);
+    const loses = !row(setup.strategy).unguarded && ['lease', 'pause', 'forget'].some((event) => event in setup.events);
     const fits = (one) => [(one.kind === 'held') !== breaks || (loses && isIndexRefused(one)), isIndexRefused(one) === loses, nodesOf(one) === nodes];
     const score = (one) => fits(one).reduce((sum, fit) => 2 * sum + fit, 0);
     return Records.filter((one) => one.strategy === setup.strategy && fits(one)[0]).sort((a, b) => score(b) - score(a))[0];
@@ -243,10 +243,13 @@ const Learn = (() => {
 
   // What a recorded step was, by its outcome.
   function recorded({ step, outcome, orders, stock, order }, strategy) {
-    const key = [`trace.${step}.${outcome}`, strategy === 'unit-rows' && `trace.${step}.unit`, step === 'batch-committed' && orders === 1 && 'trace.batch-committed.alone', `trace.${step}`]
+    const key = [strategy === 'memory-queue' && step === 'consumed' && 'trace.written', `trace.${step}.${outcome}`, strategy === 'unit-rows' && `trace.${step}.unit`, step === 'batch-committed' && orders === 1 && 'trace.batch-committed.alone', `trace.${step}`]
       .find((one) => one && Words.has(one));
     return [t(key, { orders }), stock !== undefined && t('trace.stock', { stock }), order === true && t('trace.order')].filter(Boolean).join(' · ');
   }
+
+  // What the lab is to run beside it.
+  const against = ({ strategy, kind }) => (kind === 'lost' ? 'stream' : strategy === 'row-lock' ? 'group-commit' : 'row-lock');
 
   function recording() {
     const record = recordOf(level(), proof.broken > 0);
@@ -265,7 +268,7 @@ const Learn = (() => {
         make('tbody', null, steps.map((step) => make('tr', null, make('th', { scope: 'row' }, step.at.toFixed(2)), record.requests.map((_, at) => make('td', null, at === step.which ? step.text : ''))))))),
       make('div', { class: 'row' },
         button('quiet', 'record.play', () => show(setup, Replay.find(record))),
-        document.documentElement.dataset.lab === 'true' && make('a', { class: 'button', href: `/lab#lanes=${record.strategy},${record.strategy === 'row-lock' ? 'group-commit' : 'row-lock'}&instances=${count}` }, t('record.lab'))));
+        document.documentElement.dataset.lab === 'true' && make('a', { class: 'button', href: `/lab#lanes=${record.strategy},${against(record)}&instances=${count}${record.kind === 'lost' ? '&killNode=true' : ''}` }, t('record.lab'))));
   }
 
   function levels() {

@@ -352,6 +352,28 @@ class Learn(BrowserTest):
         prove(page)
         expect(end(page, "proof")).to_be_visible()
 
+    def test_a_confirmed_order_is_lost_with_its_node(self):
+        for page in self.everywhere("memory-queue"):
+            page.locator("[data-guess=lost]").click()
+            move(page, "A").click()
+            expect(page.locator(".happenings")).to_have_count(0)
+            move(page, "A").click()
+            expect(page.locator("[data-actor=A] [data-reply=ORDERED]")).to_have_text("ordered")
+            expect(page.locator("[data-invariant=lost]")).to_contain_text("no confirmed order lost")
+            move(page, "kill:N1").click()
+            expect(end(page, "violation")).to_contain_text("you broke it in 3 steps")
+            expect(page.locator("[data-invariant=lost]")).to_contain_text("lost: 1 confirmed order")
+            expect(page.locator("[data-actor=A] [data-reply=ORDERED]")).to_have_text("told “ordered”, and lost")
+            expect(page.locator(".guess-was")).to_contain_text("That was right.")
+            record = page.locator(".record")
+            expect(record).to_contain_text("both buyers were told “ordered” before anything was written")
+            for one in ("queued in memory", "its node is killed: the order is gone", "written by the worker"):
+                expect(record.locator("tbody")).to_contain_text(one)
+            page.locator("[data-key='record.play']").click()
+            show_all(page)
+            expect(page.locator(".log")).to_contain_text("is killed with its node")
+            expect(page.locator("[data-invariant=lost]")).to_have_class(re.compile("bad"))
+
     def test_a_level_of_a_foreign_delete_ends_with_a_recording_of_one(self):
         for level in ("setnx-unowned", "setnx-unowned-compare"):
             page = self.open(f"{FILE}#{level}")

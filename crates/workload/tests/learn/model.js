@@ -1,6 +1,7 @@
 'use strict';
 // Compares the model of the page /learn to the table of strategies, for crates/workload/tests/learn.rs, by Node.js. Argument:
-// JSON, [{name, unsafe, oversell, second: on one and on two nodes, condition: whether one of its promises has a condition}].
+// JSON, [{name, unguarded: whether the unique index skips its orders, oversell, second: on one and on two nodes, lost,
+// condition: whether one of its promises has a condition}].
 // Output: the levels' figures, as a table of Markdown.
 
 const assert = require('assert/strict');
@@ -29,11 +30,12 @@ function setups(strategy, nodes, index, events) {
 
 // Whether a violation can be reached in any of them.
 function reach(strategy, nodes, index, events) {
-  const found = { oversold: false, secondOrder: false, stuck: 0 };
+  const found = { oversold: false, secondOrder: false, lost: false, stuck: 0 };
   for (const setup of setups(strategy, nodes, index, events)) {
     const { breaking, stuck } = explore(setup);
     found.oversold ||= breaking.oversold > 0;
     found.secondOrder ||= breaking['second-order'] > 0;
+    found.lost ||= breaking.lost > 0;
     found.stuck += stuck;
   }
   return found;
@@ -44,14 +46,15 @@ const names = strategies.map(({ name }) => name);
 assert.deepEqual(Object.keys(Programs), names, 'the programs of web/learn-strategies.js, in the order of the table');
 
 // A violation can be reached exactly where the table says that it can happen.
-for (const { name, unsafe, oversell, second, condition } of strategies) {
+for (const { name, unguarded, oversell, second, lost, condition } of strategies) {
   const events = Programs[name].events || [];
-  // As the service runs it: the unique index refuses a second order, except under the strategies that are meant to break.
-  const [one, two] = [1, 2].map((nodes) => reach(name, nodes, !unsafe, events));
+  // As the service runs it: the unique index refuses a second order, except under the strategies that are meant to let one through.
+  const [one, two] = [1, 2].map((nodes) => reach(name, nodes, !unguarded, events));
   // The strategy alone: without the index, and nothing happens but the requests' steps.
   const alone = reach(name, 2, false, []);
   assert.equal(one.oversold || two.oversold, oversell, `${name}: oversell`);
   assert.deepEqual([one.secondOrder, two.secondOrder], second, `${name}: second order, on one and on two nodes`);
+  assert.deepEqual([one.lost, two.lost, alone.lost], [lost, lost, false], `${name}: lost, with its events and without`);
   assert.deepEqual([one.stuck, two.stuck, alone.stuck], [0, 0, 0], `${name}: a deadlock`);
   // On a condition: the strategy alone keeps the promise, and without the condition and the index it does not.
   if (condition) {
@@ -100,7 +103,7 @@ for (const record of Records) {
   assert(Array.isArray(moves), `${name}: the model cannot do what was recorded`);
   const game = Model(Replay.setup(record));
   const broken = game.violations(moves.reduce((state, move) => game.apply(state, move).state, game.start()));
-  const wanted = { oversold: 'oversold', 'two-orders': 'second-order' }[record.kind];
+  const wanted = { oversold: 'oversold', 'two-orders': 'second-order', lost: 'lost' }[record.kind];
   assert(wanted ? broken.includes(wanted) : broken.length === 0, `${name}: ${broken}`);
 }
 assert(Records.length > 5, `${Records.length} records`);
