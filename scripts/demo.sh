@@ -10,7 +10,7 @@ demo() {
   ((INSTANCES > 1)) || die 2 "the demo shows what differs between one instance and several: --instances 2 or more."
   up
   say "the ladder: every strategy on one instance, then on $INSTANCES"
-  (export_settings && exec "$LOADTEST" ladder) |
+  (export_settings && exec "$LOADTEST" ladder --kill-command "$(kill_command)") |
     tee -i "$DATA/log/demo.log" || status=$?
   how_to_buy
   say "the shop: $HTTP/     the lab, which shows why: $(lab_link)     the API: $HTTP/docs/"

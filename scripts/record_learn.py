@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes recordings into web/learn-records.js, which the page /learn shows, from runs of the side-by-side comparison and from
-tests/it/foreign_delete.rs.
+tests/it/foreign_delete.rs and memory_queue.rs.
 
 usage: scripts/record_learn.py RUN.json...    the raw data of runs: ./dev load compare --json RUN.json, or the lab's download
 

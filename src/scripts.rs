@@ -29,6 +29,7 @@ scripts! {
     CODE_USE - "code_use.lua"
     GEO_STORE - "geo_store.lua"
     ID_LEASE marked "id_lease.lua"
+    MEMORY_ADMIT - "memory_admit.lua"
     RIGHTS_CHECK - "rights_check.lua"
     SESSION_RENEW - "session_renew.lua"
     STREAM_ADMIT marked "stream_admit.lua"

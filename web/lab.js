@@ -63,7 +63,7 @@
     const lanes = (address.get('lanes') || '').split(',').filter((name) => about.strategies.some((one) => one.name === name));
     setting = { ...about.defaults, lanes: lanes.length === 2 ? lanes : [...about.defaults.lanes], seed: whole('seed') };
     for (const name of [...NUMBERS, 'instances']) if (whole(name) !== null) setting[name] = whole(name);
-    for (const name of ['inTurn', 'twoVouchers']) if (address.get(name) === 'true') setting[name] = true;
+    for (const name of ['inTurn', 'twoVouchers', 'killNode']) if (address.get(name) === 'true') setting[name] = true;
     if (about.nodes < 2) setting.instances = 1;
     showForm();
     missions.choose(address.get('mission'));
@@ -78,6 +78,7 @@
   // Back, forward, and an address that was pasted.
   window.addEventListener('popstate', () => { readAddress(); if (about) applyAddress(address.get('run')); });
 
+  const kills = () => Boolean(about) && about.faults.includes('kill-instance');
   const breakSetting = () => ({ ...BREAK, lanes: about.nodes > 1 ? ['process-lock', 'reentrant-lock'] : ['naive', 'row-lock'], instances: Math.min(2, about.nodes) });
 
   function showBreak() {
@@ -91,7 +92,7 @@
     if (!about) return;
     id('token-field').hidden = id('token-where').hidden = Boolean(id('token').value);
     const chosen = (at) => about.strategies.find((one) => one.name === setting.lanes[at]);
-    const safe = (one) => !(one.oversell || (setting.instances > 1 ? one.secondOrderOnTwoNodes : one.secondOrderOnOneNode));
+    const safe = (one) => !(one.oversell || one.lost || (setting.instances > 1 ? one.secondOrderOnTwoNodes : one.secondOrderOnOneNode));
     const lane = (at) => make('div', { class: 'lane-choice' },
       make('label', { class: 'field' }, make('span', null, t(at ? 'form.right' : 'form.left')),
         make('select', { name: `lane-${at}`, onchange: (event) => { setting.lanes[at] = event.target.value; showForm(); id('form').elements[`lane-${at}`].focus(); } },
@@ -116,6 +117,8 @@
     id('numbers').replaceChildren(...NUMBERS.map(field), seed, instances);
     id('in-turn').checked = Boolean(setting.inTurn);
     id('two-vouchers').checked = Boolean(setting.twoVouchers);
+    id('kill-node').checked = Boolean(setting.killNode);
+    id('kill-node').disabled = !kills();
     id('slow').checked = setting.spreadSeconds === SLOW_SECONDS;
     if (about.nodes < 2 && !said) say(() => t('form.alone'));
     showFaults();
@@ -127,6 +130,7 @@
 
   id('in-turn').addEventListener('change', () => { setting.inTurn = id('in-turn').checked; });
   id('two-vouchers').addEventListener('change', () => { setting.twoVouchers = id('two-vouchers').checked; });
+  id('kill-node').addEventListener('change', () => { setting.killNode = id('kill-node').checked; });
 
   // ── A run ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,6 +167,7 @@
   const missions = Missions.create(id('missions'), outcome, {
     start: (wanted) => begin({ ...wanted, seed: null }, 'mission-said'),
     nodes: () => (about ? about.nodes : 0),
+    kills: () => kills(),
     onChoice: (mission) => history.pushState(null, '', `#mission=${mission}`),
   });
   const session = SessionStory.create(id('session-story'), {
@@ -300,7 +305,7 @@
       id('faults').dataset.shows = Words.language();
       id('faults').replaceChildren(...about.faults.map((name) =>
         make('button', { type: 'button', class: 'quiet small', 'data-fault': name, title: t(`fault.${name}.does`), onclick: () => injectFault(name) }, t(`fault.${name}`))));
-      if (!about.faults.includes('kill-instance')) id('faults').append(make('span', { class: 'soft' }, t('faults.noKilling')));
+      if (!kills()) id('faults').append(make('span', { class: 'soft' }, t('faults.noKilling')));
     }
     for (const button of id('faults').querySelectorAll('button')) button.disabled = !ready;
     const text = faultSaid ? faultSaid() : t('faults.idle');

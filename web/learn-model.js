@@ -8,19 +8,20 @@
 // transaction ends; an INSERT waits for an uncommitted one with the same unique key. A refusal rolls back in the same
 // step, and a reply is part of the last step.
 
-// setup: {strategy, requests: [[buyer, node], …], stock, index, events: {name: how often}, program, fails}; `index`: whether
+// setup: {strategy, requests: [[buyer, node, program?], …], stock, index, events: {name: how often}, program, fails}; `index`: whether
 // the database's unique index refuses a buyer's second order; `program`: which of the strategy's, where it has an option;
 // `fails`: the name of a request whose transaction is rolled back instead of committed.
 const Model = (setup) => {
-  const strategy = Programs[setup.strategy];
+  const strategy = Programs[setup.strategy] || Caches.programs[setup.strategy];
+  const rules = strategy.rules || ['oversold', 'second-order', 'lost'];
   const nodes = [...new Set(setup.requests.map(([, node]) => node))].sort();
   // Who takes part: the requests A, B, …; then, where the strategy has one, a helper on each node.
   const cast = [
-    ...setup.requests.map(([buyer, node], at) => {
+    ...setup.requests.map(([buyer, node, program], at) => {
       const name = 'ABCDEF'[at];
       const fails = name === setup.fails;
-      const program = strategy[setup.program || 'request'].map((step) => (fails && step === Steps.commit ? Steps.rollBack : step));
-      return { name, role: 'request', buyer, node, fails, program };
+      const steps = strategy[program || setup.program || 'request'];
+      return { name, role: 'request', buyer, node, fails, program: steps.map((step) => (fails && step === Steps.commit ? Steps.rollBack : step)) };
     }),
     ...(strategy.helper ? nodes.map((node) => ({ name: `N${node}`, role: 'helper', node, program: strategy.helper })) : []),
   ];
@@ -81,7 +82,7 @@ const Model = (setup) => {
 
   const isOver = (s) => requests.every((who) => s.actors[who].reply !== undefined)
     && s.actors.every((actor, who) => cast[who].role === 'request' || actor.at === 0)
-    && !(s.stream && s.stream.length);
+    && !(s.stream && s.stream.length) && !(s.queue && Object.values(s.queue).flat().length);
 
   // The moves that are possible: the name of an actor, or 'event:actor'.
   function moves(s) {
@@ -119,17 +120,26 @@ const Model = (setup) => {
     return { state: s, said: w.said, step };
   }
 
+  // The requests that were told yes, and whose order is nowhere: neither committed nor on its way.
+  function lost(s) {
+    const waiting = s.queue ? Object.values(s.queue).flat() : [];
+    const isKnown = (who) => s.orders.some(({ by }) => by === who) || waiting.includes(who) || s.actors.some(({ entry }) => entry === who);
+    return requests.filter((who) => s.actors[who].reply === 'ORDERED' && !isKnown(who));
+  }
+
   // The invariants that a state breaks.
   function violations(s) {
+    if (strategy.violations) return strategy.violations(s, setup, isOver(s));
     const buyers = s.orders.map((order) => order.buyer);
     return [
       ...(s.orders.length > setup.stock ? ['oversold'] : []),
       ...(new Set(buyers).size < buyers.length ? ['second-order'] : []),
+      ...(lost(s).length ? ['lost'] : []),
     ];
   }
 
   // Every interleaving: a state that several of them reach is explored once, and how many lead through it is counted.
-  // {interleavings, oversold, secondOrder: how many break so, broken: at all, stuck: end in a deadlock, states,
+  // {interleavings, breaking: rule → how many break it, broken: at all, stuck: end in a deadlock, states,
   // shortest: the moves to the nearest violation or null}
   function explore() {
     const known = new Map();
@@ -139,24 +149,24 @@ const Model = (setup) => {
       if (before) return before;
       const broken = violations(s);
       const possible = moves(s);
-      const found = { interleavings: 0, broken: 0, oversold: 0, secondOrder: 0, stuck: 0, distance: broken.length ? 0 : Infinity, move: null };
+      const found = { interleavings: 0, broken: 0, stuck: 0, breaking: Object.fromEntries(rules.map((rule) => [rule, 0])), distance: broken.length ? 0 : Infinity, move: null };
       if (!possible.length) {
         found.interleavings = 1;
         found.broken = broken.length ? 1 : 0;
-        found.oversold = broken.includes('oversold') ? 1 : 0;
-        found.secondOrder = broken.includes('second-order') ? 1 : 0;
+        for (const rule of broken) found.breaking[rule] = 1;
         found.stuck = isOver(s) ? 0 : 1;
       }
       for (const move of possible) {
         const after = visit(apply(s, move, key).state);
-        for (const count of ['interleavings', 'broken', 'oversold', 'secondOrder', 'stuck']) found[count] += after[count];
+        for (const count of ['interleavings', 'broken', 'stuck']) found[count] += after[count];
+        for (const rule of rules) found.breaking[rule] += after.breaking[rule];
         if (after.distance + 1 < found.distance) Object.assign(found, { distance: after.distance + 1, move });
       }
       known.set(key, found);
       return found;
     };
-    const { interleavings, broken, oversold, secondOrder, stuck, distance } = visit(start());
-    return { interleavings, broken, oversold, secondOrder, stuck, states: known.size, shortest: Number.isFinite(distance) ? path(known) : null };
+    const { interleavings, broken, breaking, stuck, distance } = visit(start());
+    return { interleavings, broken, breaking, stuck, states: known.size, shortest: Number.isFinite(distance) ? path(known) : null };
   }
 
   function path(known) {
@@ -169,5 +179,5 @@ const Model = (setup) => {
     }
   }
 
-  return { setup, cast, start, next, moves, apply, isOver, violations, explore };
+  return { setup, cast, rules, start, next, moves, apply, isOver, violations, lost, explore };
 };

@@ -19,7 +19,7 @@ const Replay = (() => {
       strategy: record.strategy,
       requests: record.requests.map((request) => ['xyz'[users.indexOf(request.userId)], nodes.indexOf(request.node) + 1]),
       stock: record.kind === 'oversold' ? Math.min(...read) : record.requests.length,
-      index: !Ladder[record.strategy].unsafe,
+      index: !Ladder[record.strategy].unguarded,
       events: Object.fromEntries((Programs[record.strategy].events || []).map((event) => [event, 1])),
       fails: record.requests.some(isRolledBack) ? 'ABC'[record.requests.findIndex(isRolledBack)] : undefined,
     };
@@ -64,6 +64,8 @@ const Replay = (() => {
 
     function visit(s, at) {
       if (game.isOver(s)) {
+        const lost = game.lost(s);
+        if (!plan.every((steps, who) => steps.some(({ step }) => step === 'killed') === lost.includes(who))) return null;
         const replied = record.requests.every(({ reply }, who) => reply === 'PENDING' || reply === s.actors[who].reply);
         return replied ? [] : null;
       }

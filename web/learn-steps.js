@@ -211,22 +211,29 @@ const Steps = (() => {
   };
 
   // ── Stream: a script in Redis admits, the helper of a node is a consumer of the group ───────
+  // The script without the entry; whether it admits.
+  function claim(w) {
+    const { s } = w;
+    if (s.claims.includes(w.buyer)) {
+      w.say('admit.claimed');
+      w.end('ALREADY_ORDERED');
+      return false;
+    }
+    if (s.counter < 1) {
+      w.say('admit.sold-out');
+      w.end('SOLD_OUT');
+      return false;
+    }
+    s.counter -= 1;
+    s.claims = [...s.claims, w.buyer].sort();
+    w.say('admit', { counter: s.counter });
+    return true;
+  }
   const admit = {
     name: 'admit', trace: 'admitted',
     run(w) {
-      const { s } = w;
-      if (s.claims.includes(w.buyer)) {
-        w.say('admit.claimed');
-        return w.end('ALREADY_ORDERED');
-      }
-      if (s.counter < 1) {
-        w.say('admit.sold-out');
-        return w.end('SOLD_OUT');
-      }
-      s.counter -= 1;
-      s.claims = [...s.claims, w.buyer].sort();
-      s.stream.push({ by: w.me, to: null });
-      w.say('admit', { counter: s.counter });
+      if (!claim(w)) return;
+      w.s.stream.push({ by: w.me, to: null });
       w.end('PENDING');
     },
   };
@@ -283,8 +290,24 @@ const Steps = (() => {
     },
   };
 
+  // ── Memory queue: the script admits, and the queue is in the node's memory; the helper of a node is its worker ───────
+  const admitOnly = { name: 'admit', trace: 'admitted', run: claim };
+  const queueAndReply = {
+    name: 'queue-reply', trace: 'queued',
+    run(w) { w.s.queue[w.node].push(w.me); w.say('queue-reply'); w.end('ORDERED'); },
+  };
+  const takeOrder = {
+    name: 'take-order', waits: (w) => (w.s.queue[w.node].length ? null : { on: 'work', who: null }),
+    run(w) {
+      const [first, ...rest] = w.s.queue[w.node];
+      w.s.queue[w.node] = rest;
+      w.self.entry = first;
+      w.say('take-order', { request: w.cast[first].name });
+    },
+  };
+
   return {
-    look, insert, insertUnless, decrement, decrementWhere, decrementSame, readStock, lockRow, commit, rollBack, lockMemory,
+    admitOnly, queueAndReply, takeOrder, look, insert, insertUnless, decrement, decrementWhere, decrementSame, readStock, lockRow, commit, rollBack, lockMemory,
     unlockMemory, tryRedis, unlockRedis, deleteLock, compareLock, deleteIfSame, queue, untilCommitted, takeQueue, insertBatch, decrementBatch,
     commitBatch, admit, readEntry, insertEntry, decrementEntry, commitEntry, acknowledge, claimUnit, commitUnit,
     unitsEnd,

@@ -20,6 +20,10 @@ const Programs = (() => {
     },
     'setnx-lock': { request: [lockRedis, ...place, s.commit, s.unlockRedis], events: ['lease'] },
     'reentrant-lock': { request: [lockRedis, ...place, s.commit, s.unlockRedis], events: ['pause', 'forget'] },
+    'memory-queue': {
+      request: [s.admitOnly, s.queueAndReply], helper: [s.takeOrder, s.insertEntry, s.decrementEntry, s.commitEntry], events: ['kill'],
+      state: (setup) => ({ counter: setup.stock, claims: [], ...queues(setup) }),
+    },
     'stream': {
       request: [s.admit], helper: [s.readEntry, s.insertEntry, s.decrementEntry, s.commitEntry, s.acknowledge], events: ['takeover', 'forget'],
       state: (setup) => ({ counter: setup.stock, claims: [], stream: [] }),
@@ -62,6 +66,19 @@ const Events = (() => {
         if (!w.s.claims) return;
         for (const { by, to } of w.s.stream) if (to === null) w.s.actors[by].reply = 'ORDER_NOT_FOUND';
         Object.assign(w.s, { claims: [...new Set(w.s.orders.map((order) => order.buyer))].sort(), counter: w.s.stock, stream: [] });
+      },
+    },
+    // A node is killed: what is in its memory is gone, and so is its open transaction. It starts again.
+    kill: {
+      targets: (s, cast) => cast.map((_, who) => who).filter((who) => cast[who].role === 'helper' && (s.actors[who].at > 0 || s.queue[cast[who].node].length)),
+      run(w) {
+        w.rollBack();
+        w.s.queue[w.node] = [];
+        w.cast.forEach((actor, who) => {
+          const isUnderWay = w.s.actors[who].at > 0 && w.s.actors[who].reply === undefined;
+          if (actor.node !== w.node || !isUnderWay) return;
+          w.s.actors[who] = actor.role === 'helper' ? { at: 0 } : { at: actor.program.length, reply: 'CONNECTION_LOST' };
+        });
       },
     },
     // A consumer that is believed dead: another one, which is idle, takes its entry over.

@@ -4,11 +4,14 @@
 Words.add({
   'learn.title': ['Flash sale: you are the scheduler', '秒杀：你来当调度器'],
   'learn.heading': ['You are the scheduler', '你来当调度器'],
-  'learn.intro': ['Each request is a list of steps, and you decide whose step comes next. Try to sell more than there is, or to give one buyer two orders. If you think that no sequence of steps can do it, ask for a proof: the page then tries them all.',
-    '每个请求都是一串步骤，下一步轮到谁由你决定。试试把库存卖超，或让同一位买家得到两个订单。如果你认为任何先后顺序都做不到，就请页面验证：它会把所有顺序都试一遍。'],
-  'learn.foot': ['The steps are the statements and commands that the service sends. The model runs in this page; nothing is sent anywhere.',
-    '这些步骤就是服务实际发出的语句和命令。模型在本页面内运行，不向任何地方发送数据。'],
+  'learn.intro': ['Each request is a list of steps, and you decide whose step comes next. Try to sell more than there is, to give one buyer two orders, to lose an order that was confirmed, or to leave an old value in the cache. If you think that no sequence of steps can do it, ask for a proof: the page then tries them all.',
+    '每个请求都是一串步骤，下一步轮到谁由你决定。试试把库存卖超，让同一位买家得到两个订单，弄丢已确认的订单，或把旧值留在缓存里。如果你认为任何先后顺序都做不到，就请页面验证：它会把所有顺序都试一遍。'],
+  'learn.foot': ['The steps are the statements and commands that the service sends; those about the cache are the course’s. The model runs in this page; nothing is sent anywhere.',
+    '这些步骤就是服务实际发出的语句和命令；缓存各关用的是课程里的写法。模型在本页面内运行，不向任何地方发送数据。'],
   'learn.levels': ['Levels', '关卡'],
+  'chapter.oversell': ['Overselling', '超卖'], 'chapter.one-order': ['One order per buyer', '一人一单'],
+  'chapter.foreign-delete': ['The lock of another, deleted', '误删'], 'chapter.watchdog': ['Leases and the watchdog', '看门狗'],
+  'chapter.async': ['Asynchronous orders', '异步秒杀'], 'chapter.beyond': ['Beyond the course', '课程之外'],
   'level.number': ['Level {number} of {count}', '第 {number} 关，共 {count} 关'],
   'level.unknown': ['There is no such level. This is the first one.', '没有这一关，这里是第一关。'],
   'level.cut': ['Only the first steps of this link are possible here; these are shown.', '这个链接里只有前几步走得通，这里演示的就是这几步。'],
@@ -27,8 +30,10 @@ Words.add({
   'given.event.pause': ['once, a node may stand still until its lock has expired', '可能有一次：某个节点停顿，直到它的锁过期'],
   'given.event.forget': ['once, Redis may lose its latest writes', '可能有一次：Redis 丢失最近的写入'],
   'given.event.takeover': ['once, a consumer may be believed dead, and its entry go to another', '可能有一次：某个消费者被误认为已死，它的消息转给另一个消费者'],
+  'given.event.kill': ['once, a node may be killed', '可能有一次：某个节点被强制终止'],
   'buyer.x': ['Ann', '小安'], 'buyer.y': ['Ben', '小本'], 'buyer.z': ['Cleo', '小可'],
   'node': ['node {node}', '节点 {node}'],
+  'helper.memory-queue': ['Worker of node {node}', '节点 {node} 的工作线程'],
   'helper.stream': ['Consumer of node {node}', '节点 {node} 的消费者'], 'helper.group-commit': ['Committer of node {node}', '节点 {node} 的提交者'],
   'request': ['Request {name}', '请求 {name}'],
 
@@ -36,7 +41,8 @@ Words.add({
   'guess.title': ['First, your prediction: what can happen here?', '先预测：这里可能发生什么？'],
   'guess.oversold': ['It sells more than there is', '会超卖'],
   'guess.second-order': ['One buyer gets two orders', '同一买家会得到两个订单'],
-  'guess.holds': ['Neither, whatever the order of steps', '都不会，无论步骤先后如何'],
+  'guess.lost': ['A confirmed order is lost', '已确认的订单会丢'],
+  'guess.holds': ['None of these, whatever the order of steps', '都不会，无论步骤先后如何'],
   'guess.was': ['Your prediction: “{guess}”.', '你的预测：“{guess}”。'],
   'guess.right': ['That was right.', '猜对了。'], 'guess.wrong': ['That was wrong.', '猜错了。'],
 
@@ -45,7 +51,7 @@ Words.add({
   'board.name': ['The board', '棋盘'],
   'board.help': ['Keys: A, B, C for a request’s next step, 1 and 2 for the helper of node 8081 and 8082, E for an event, U to undo, R to restart.',
     '按键：A、B、C 执行对应请求的下一步，1、2 执行节点 8081、8082 的后台任务，E 触发事件，U 撤销，R 重来。'],
-  'board.undo': ['Undo', '撤销'], 'board.restart': ['Restart', '重来'],
+  'board.undo': ['Undo', '撤销'], 'board.undone': ['The last step is undone.', '已撤销最后一步。'], 'spoken.join': ['; ', '；'], 'board.restart': ['Restart', '重来'],
   'board.prove': ['Prove it: nothing can break this', '攻不破，请验证'],
   'board.proving': ['Trying every interleaving…', '正在尝试所有交错顺序…'],
   'board.over': ['All requests are answered, and nothing broke. Undo, restart, or have it proved that nothing can break it.', '所有请求都已处理完，规则一条也没破。可以撤销、重来，或请页面验证没有哪种顺序能攻破它。'],
@@ -54,6 +60,8 @@ Words.add({
   'board.play': ['Next step', '下一步'], 'board.shown': ['That was the last step.', '已是最后一步。'],
   'board.events': ['What may happen', '可能发生的事'],
   'board.nothing': ['No step yet.', '还没有走任何一步。'], 'board.log': ['What happened', '已发生的步骤'],
+  'lines.title': ['Line by line: this service, and the idea in Java', '逐行对照：本服务，和 Java 的写法'],
+  'lines.step': ['step', '步骤'], 'lines.sent': ['this service sends', '本服务发出'], 'lines.java': ['Java', 'Java'],
   'waits.row': ['waits: {who} has locked the row', '等待：{who} 锁住了这一行'],
   'waits.index': ['waits: {who} is inserting an order by this buyer', '等待：{who} 正在插入这位买家的订单'],
   'waits.unit': ['waits: {who} has locked the last unit', '等待：{who} 锁住了最后一份'],
@@ -72,6 +80,8 @@ Words.add({
   'invariant.stock': ['{orders} of {stock} sold', '已售 {orders} / {stock}'], 'invariant.buyer': ['one order per buyer', '每人一单'],
   'invariant.stock.broken': ['oversold: {orders} of {stock}', '超卖：{orders} / {stock}'], 'invariant.buyer.broken': ['{buyer} has {count} orders', '{buyer} 有 {count} 个订单'],
 
+  'invariant.confirmed': ['no confirmed order lost', '已确认的订单都在'], 'invariant.confirmed.broken': ['lost: {count|confirmed order|confirmed orders}', '丢单：{count} 个已确认的订单'],
+
   // Names of steps.
   'move.look': ['read stock and orders', '查询库存和订单'], 'move.insert': ['insert the order', '插入订单'],
   'move.insert-unless': ['insert unless there is one', '没有订单才插入'], 'move.read-stock': ['read the stock', '读取库存'],
@@ -83,6 +93,7 @@ Words.add({
   'move.queue': ['queue', '排队'], 'move.answer': ['reply', '返回'], 'move.take-queue': ['take the queue', '取出队列'], 'move.insert-batch': ['insert all, ignore duplicates', '全部插入，忽略重复'],
   'move.decrement-batch': ['stock − as many', '库存减去相应数量'], 'move.commit-batch': ['commit, reply to all', '提交，逐个返回'],
   'move.admit': ['admission script', '放行脚本'], 'move.read-entry': ['read an entry', '读取一条消息'], 'move.insert-entry': ['insert the order', '插入订单'], 'move.acknowledge': ['acknowledge', '确认消息'],
+  'move.queue-reply': ['queue in memory, reply yes', '放入内存队列，答复成功'], 'move.take-order': ['take an order from the queue', '从队列取出一个订单'],
   'move.claim-unit': ['claim a unit (SKIP LOCKED)', '认领一份（SKIP LOCKED）'],
 
   // What a step did.
@@ -98,13 +109,16 @@ Words.add({
   'said.decrement-batch': ['stock − {count}', '库存减 {count}'], 'said.commit-batch': ['all are answered', '已全部返回'],
   'said.admit': ['admitted, {counter} left', '已放行，剩余 {counter}'], 'said.admit.claimed': ['this buyer was admitted before: refused', '这位买家已被放行过：拒绝'], 'said.admit.sold-out': ['counter at 0: refused', '计数为 0：拒绝'],
   'said.read-entry': ['the entry of {request}', '{request} 的消息'], 'said.insert-entry.done': ['this very order is there already', '正是这个订单，早已写入'], 'said.acknowledge': ['{request} is settled', '{request} 已处理完'],
+  'said.queue-reply': ['the buyer has been told yes, and there is no row yet', '已答复买家成功，库里还没有这一行'], 'said.take-order': ['the order of {request}', '{request} 的订单'],
   'said.claim-unit': ['a unit that nobody else has locked', '一份没有被别人锁住的'], 'said.claim-unit.sold-out': ['no unit left: refused', '没有份额：拒绝'],
   'event.lease': ['The lease of {name}’s lock ends', '{name} 的锁租期到了'], 'said.event.lease.said': ['the lock of {name} is gone, and {name} does not know', '{name} 的锁没了，而 {name} 不知道'],
   'event.pause': ['{name}’s node stands still past the lease', '{name} 的节点停顿，超过了租期'], 'said.event.pause.said': ['the lock of {name} has expired', '{name} 的锁已过期'],
   'event.forget': ['Redis loses its latest writes', 'Redis 丢失最近的写入'], 'said.event.forget.said': ['locks and entries are gone; buyers and the counter are counted anew from the orders', '锁和消息都没了；买家记录和计数按订单重新统计'],
+  'event.kill': ['{name} is killed with its node', '{name} 随节点一起被强制终止'], 'said.event.kill.said': ['everything in its memory is gone; Redis and the database know nothing of it', '内存里的一切都没了；Redis 和数据库都不知道'],
   'event.takeover': ['{name} is believed dead', '{name} 被误认为已死'], 'said.event.takeover.said': ['its entry goes to the other consumer', '它的消息转给另一个消费者'],
   'answer.ORDERED': ['ordered', '已下单'], 'answer.PENDING': ['pending', '处理中'], 'answer.SOLD_OUT': ['sold out', '已售罄'], 'answer.ALREADY_ORDERED': ['has one already', '已有一单'],
   'answer.LOCK_BUSY': ['another is being processed', '另一个请求正在处理'], 'answer.UNAVAILABLE': ['failed', '失败'], 'answer.ORDER_NOT_FOUND': ['no such order', '没有这个订单'], 'answer.STOCK_CHANGED': ['the stock changed', '库存已变动'],
+  'answer.CONNECTION_LOST': ['no reply: connection lost', '没有响应：连接中断'], 'answer.lost': ['told “ordered”, and lost', '答复了“已下单”，订单却丢了'],
 
   // The end.
   'end.violation': ['Won: you broke it in {moves} steps.', '通过：你用 {moves} 步攻破了它。'],
@@ -112,7 +126,11 @@ Words.add({
   'end.lost': ['Lost: it can be broken.', '未通过：它是可以攻破的。'],
   'end.none': ['All {interleavings} interleavings were tried ({states} different states). None breaks it.', '全部 {interleavings} 种交错顺序都试过了（{states} 个不同状态），没有一种能攻破它。'],
   'end.some': ['Of {interleavings} interleavings, {broken} break it; the shortest needs {moves} steps.', '{interleavings} 种交错顺序中有 {broken} 种会攻破它；最短的只需 {moves} 步。'],
-  'end.show': ['Show me the shortest', '演示最短的一种'], 'end.link': ['Link to your schedule', '这个顺序的链接'],
+  'end.show': ['Show me the shortest', '演示最短的一种'],
+  'share.link': ['Link to this point', '当前这一步的链接'], 'share.result': ['Copy the result', '复制结果'],
+  'share.copied': ['Copied.', '已复制。'], 'share.by-hand': ['Copy it from here:', '请从这里复制：'],
+  'share.some': ['{broken} of {interleavings} interleavings break it', '{interleavings} 种交错顺序中有 {broken} 种会攻破它'],
+  'share.none': ['none of {interleavings} interleavings breaks it', '{interleavings} 种交错顺序，没有一种能攻破它'],
   'end.all': ['{won} of {count} levels won, {right|right prediction|right predictions}.', '共 {count} 关，通过 {won} 关；预测对了 {right} 次。'],
 
   // The recording.
@@ -120,6 +138,7 @@ Words.add({
   'record.two-orders': ['Recorded by the lab in a run on {nodes}: {count} requests of one buyer, and each got an order.', '实验室在 {nodes} 上一次运行的记录：同一买家的 {count} 个请求都得到了订单。'],
   'record.oversold': ['Recorded by the lab in a run on {nodes}: {count} buyers read the same last vouchers, and all bought.', '实验室在 {nodes} 上一次运行的记录：{count} 位买家读到同样的最后几份库存，全都买到了。'],
   'record.foreign': ['Recorded in a test on {nodes}: A’s transaction is rolled back, so A has no order. But its finally deletes B’s lock; C acquires it while B still works, and both get an order.', '在 {nodes} 上一次测试的记录：A 的事务回滚，没有下单；它的 finally 却误删了 B 的锁，C 拿到锁，和还没处理完的 B 都下了单。'],
+  'record.lost': ['Recorded in a test on {nodes}: both buyers were told “ordered” before anything was written. Then the node of one was killed with its queue; the other node wrote its order.', '在 {nodes} 上一次测试的记录：两位买家都先被答复“已下单”，之后才写入。其中一个节点连同队列被强制终止，另一个节点写入了自己的订单。'],
   'record.index': ['Recorded by the lab in a run on {nodes}, while locks expired early: requests of one buyer held the lock at the same time, and the database’s unique index refused the second order.', '实验室在 {nodes} 上一次运行的记录，其间锁被提前过期：同一买家的请求同时持有锁，第二个订单由数据库的唯一索引拒绝。'],
   'record.held': ['Recorded by the lab in a run on {nodes}: {count} requests of one buyer, and one order.', '实验室在 {nodes} 上一次运行的记录：同一买家的 {count} 个请求，只有一个订单。'],
   'record.ms': ['ms', '毫秒'], 'record.play': ['Replay it on the board', '在棋盘上回放'],
@@ -134,7 +153,8 @@ Words.add({
   'trace.committed.failed': ['rolled back', '回滚'], 'trace.unlocked.foreign': ['deletes the lock of another', '误删了别人的锁'], 'trace.unlocked.lost': ['lock was gone', '锁早没了'],
   'trace.batch-committed': ['committed, {orders} orders at once', '提交，一次 {orders} 个订单'], 'trace.batch-committed.alone': ['committed alone', '单独提交'],
   'trace.batch-committed.failed': ['in a commit, not inserted', '在一次提交中，未插入'],
-  'trace.admitted': ['admitted by the script', '脚本放行'], 'trace.admitted.failed': ['refused by the script', '脚本拒绝'], 'trace.consumed': ['written by the consumer', '消费者写入'],
+  'trace.queued': ['queued in memory', '放入内存队列'], 'trace.killed': ['its node is killed: the order is gone', '节点被强制终止：订单没了'],
+  'trace.admitted': ['admitted by the script', '脚本放行'], 'trace.admitted.failed': ['refused by the script', '脚本拒绝'], 'trace.consumed': ['written by the consumer', '消费者写入'], 'trace.written': ['written by the worker', '工作线程写入'],
   'trace.stock': ['stock {stock}', '库存 {stock}'],
 
   // What a level adds to the strategy's own explanation.

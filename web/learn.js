@@ -7,8 +7,9 @@ const Learn = (() => {
   const done = remembered(); // level → {won, right}
   // `guess`: the prediction; `moves`: those made; `end`: how the level ended, or null; `shown`: moves that are shown one at
   // a time instead of made by the visitor, or null; `complete`: whether one schedule was played to its end; `wrong`: the
-  // text's key for an address that names no level or an impossible schedule, or null.
-  let number = 0, game, state, moves, guess, end, proof, shown, proving, complete, wrong;
+  // text's key for an address that names no level or an impossible schedule, or null; `shared`: {text, how}, what was last
+  // passed on from this point.
+  let number = 0, game, state, moves, guess, end, proof, shown, proving, complete, wrong, shared;
 
   // A page opened as a file may have no storage.
   function remembered() {
@@ -19,6 +20,7 @@ const Learn = (() => {
   }
 
   const level = () => Levels[number];
+  const row = (strategy) => Ladder[strategy] || Caches.table[strategy];
   const language = () => (Words.language() === 'zh' ? 1 : 0); // of the pairs in Ladder
   // Its strategy, numbered where that has several levels.
   function title({ id, strategy }) {
@@ -71,24 +73,32 @@ const Learn = (() => {
     state = game.start();
     moves = [];
     shown = show;
+    shared = null;
   }
 
   function play(move) {
     const who = game.cast.findIndex((actor) => actor.name === (move.includes(':') ? move.split(':')[1] : move));
     const { at } = state.actors[who];
     const made = game.apply(state, move);
-    moves.push({ move, who, at: made.step ? at : -1, step: made.step && made.step.name, said: made.said, number: moves.length + 1, before: state });
+    moves.push({ move, who, at: made.step ? at : -1, step: made.step && made.step.name, said: made.said, number: moves.length + 1, before: state, line: made.step && Statements.of(game, state, who, made.step) });
     state = made.state;
+    shared = null;
     complete = complete || (!shown && game.isOver(state));
     if (!shown && !end && game.violations(state).length) finish('violation');
+    announce(Board.spoken(game, state, moves.at(-1)));
     draw();
   }
 
   function undo() {
     const last = moves.pop();
     if (last) state = last.before;
+    shared = null;
+    announce(t('board.undone'));
     draw();
   }
+
+  // Says it to those who cannot see the board.
+  function announce(text) { byId('announcement').textContent = text; }
 
   function finish(how) {
     end = how;
@@ -97,10 +107,9 @@ const Learn = (() => {
     remember();
   }
 
-  // The prediction is right if it names what can happen; where both can happen, either is right.
+  // The prediction is right if it names what can happen; where several can happen, each is right.
   function isRight() {
-    const can = { oversold: proof.oversold > 0, 'second-order': proof.secondOrder > 0, holds: proof.broken === 0 };
-    return can[guess];
+    return guess === 'holds' ? proof.broken === 0 : proof.breaking[guess] > 0;
   }
 
   function prove() {
@@ -121,7 +130,7 @@ const Learn = (() => {
   function prediction() {
     if (guess) return make('p', { class: 'soft guess-was' }, Words.join(t('guess.was', { guess: t(`guess.${guess}`) }), end && t(isRight() ? 'guess.right' : 'guess.wrong')));
     return make('fieldset', { class: 'guess' }, make('legend', null, t('guess.title')),
-      make('div', { class: 'row' }, ['oversold', 'second-order', 'holds'].map((one) => button('quiet', `guess.${one}`, () => { guess = one; draw(); }, { 'data-guess': one }))));
+      make('div', { class: 'row' }, [...game.rules, 'holds'].map((one) => button('quiet', `guess.${one}`, () => { guess = one; draw(); }, { 'data-guess': one }))));
   }
 
   function board() {
@@ -141,7 +150,9 @@ const Learn = (() => {
       make('p', { class: 'said', role: 'status' }, proving ? t('board.proving') : over ? t('board.over') : ''),
       open && make('p', { class: 'soft small-print keys' }, t('board.help')),
       result(),
+      sharing(),
       Board.stores(game, state),
+      Board.lines(game),
       make('h3', null, t('board.log')), moves.length ? Board.log(game, moves) : make('p', { class: 'soft' }, t('board.nothing')),
     ];
   }
@@ -159,20 +170,58 @@ const Learn = (() => {
     if (!end) return null;
     const { interleavings, broken, states, shortest } = proof;
     const values = { interleavings: Words.number(interleavings), broken: Words.number(broken), states: Words.number(states), moves: shortest ? shortest.length : 0 };
-    const why = Ladder[level().strategy].why[language()];
+    const why = row(level().strategy).why[language()];
     const last = number === Levels.length - 1;
     return make('section', { class: `result ${end === 'lost' ? 'bad' : 'good'}`, 'data-end': end },
       make('h3', { id: 'result-title', tabindex: '-1', 'data-key': 'result' }, t(`end.${end}`, { moves: moves.length })),
       make('p', null, t(broken ? 'end.some' : 'end.none', values)), make('p', null, why),
       make('div', { class: 'row' },
         broken > 0 && button('quiet', 'end.show', () => show(level(), shortest)),
-        end === 'violation' && make('a', { class: 'button', href: `#${level().id}:${moves.map(({ move }) => move).join('')}` }, t('end.link')),
-        button('quiet', 'level.again', () => { open(number); draw('guess.oversold'); }),
+        button('quiet', 'level.again', () => { open(number); draw(`guess.${game.rules[0]}`); }),
         !last && button('main', 'level.next', () => go(number + 1))),
       Object.keys(done).length === Levels.length && make('p', null, t('end.all', {
         won: Object.values(done).filter((one) => one.won).length, count: Levels.length, right: Object.values(done).filter((one) => one.right).length,
       })),
       recording());
+  }
+
+  // The moves made on the board of this level; a recording is replayed on one of its own.
+  const schedule = () => (game.setup === level() ? moves.map(({ move }) => move).join('') : '');
+  // What an address names: see openAddress.
+  const point = () => [level().id, schedule()].filter(Boolean).join(':');
+  const link = () => `${location.href.split('#')[0]}#${point()}`;
+
+  // The result in a line of text: the level, the moves, and what broke; null before there is one.
+  function resultLine() {
+    const broke = game.setup === level() && Board.brokenRules(game, state);
+    if (!broke && !end) return null;
+    const values = end && { interleavings: Words.number(proof.interleavings), broken: Words.number(proof.broken) };
+    return [title(level()), schedule(), broke || t(proof.broken ? 'share.some' : 'share.none', values)].filter(Boolean).join(' · ');
+  }
+
+  function sharing() {
+    const line = resultLine();
+    return make('div', { class: 'row share' },
+      line && make('code', { class: 'result-line' }, line),
+      button('quiet small', 'share.link', () => pass(link(), { title: document.title, url: link() })),
+      line && button('quiet small', 'share.result', () => pass(line, { text: line, url: link() })),
+      shared && make('span', { class: 'soft', 'data-how': shared.how }, t(`share.${shared.how}`)),
+      shared && shared.how === 'by-hand' && make('input', { id: 'share-field', readonly: true, 'aria-label': t('share.by-hand'), value: shared.text }));
+  }
+
+  // Passes a text on: by the device's own dialog, else by the clipboard, else selected in a field.
+  async function pass(text, data) {
+    if (navigator.share) {
+      try { return await navigator.share(data); } catch (error) { if (error.name === 'AbortError') return; }
+    }
+    let how = 'copied';
+    // A page that came by plain HTTP has no clipboard.
+    try { await navigator.clipboard.writeText(text); } catch { how = 'by-hand'; }
+    shared = { text, how };
+    announce(t(`share.${how}`));
+    draw();
+    const field = byId('share-field');
+    if (field) field.select();
   }
 
   const nodesOf = (record) => new Set(record.requests.map((request) => request.node)).size;
@@ -186,7 +235,7 @@ const Learn = (() => {
   // a record in which that happened: the service always has the index behind such a lock.
   function recordOf(setup, breaks) {
     const nodes = new Set(setup.requests.map(([, node]) => node)).size;
-    const loses = !Ladder[setup.strategy].unsafe && ['lease', 'pause', 'forget'].some((event) => event in setup.events);
+    const loses = !row(setup.strategy).unguarded && ['lease', 'pause', 'forget'].some((event) => event in setup.events);
     const fits = (one) => [(one.kind === 'held') !== breaks || (loses && isIndexRefused(one)), isIndexRefused(one) === loses, nodesOf(one) === nodes];
     const score = (one) => fits(one).reduce((sum, fit) => 2 * sum + fit, 0);
     return Records.filter((one) => one.strategy === setup.strategy && fits(one)[0]).sort((a, b) => score(b) - score(a))[0];
@@ -194,10 +243,13 @@ const Learn = (() => {
 
   // What a recorded step was, by its outcome.
   function recorded({ step, outcome, orders, stock, order }, strategy) {
-    const key = [`trace.${step}.${outcome}`, strategy === 'unit-rows' && `trace.${step}.unit`, step === 'batch-committed' && orders === 1 && 'trace.batch-committed.alone', `trace.${step}`]
+    const key = [strategy === 'memory-queue' && step === 'consumed' && 'trace.written', `trace.${step}.${outcome}`, strategy === 'unit-rows' && `trace.${step}.unit`, step === 'batch-committed' && orders === 1 && 'trace.batch-committed.alone', `trace.${step}`]
       .find((one) => one && Words.has(one));
     return [t(key, { orders }), stock !== undefined && t('trace.stock', { stock }), order === true && t('trace.order')].filter(Boolean).join(' · ');
   }
+
+  // What the lab is to run beside it.
+  const against = ({ strategy, kind }) => (kind === 'lost' ? 'stream' : strategy === 'row-lock' ? 'group-commit' : 'row-lock');
 
   function recording() {
     const record = recordOf(level(), proof.broken > 0);
@@ -216,15 +268,20 @@ const Learn = (() => {
         make('tbody', null, steps.map((step) => make('tr', null, make('th', { scope: 'row' }, step.at.toFixed(2)), record.requests.map((_, at) => make('td', null, at === step.which ? step.text : ''))))))),
       make('div', { class: 'row' },
         button('quiet', 'record.play', () => show(setup, Replay.find(record))),
-        document.documentElement.dataset.lab === 'true' && make('a', { class: 'button', href: `/lab#lanes=${record.strategy},${record.strategy === 'row-lock' ? 'group-commit' : 'row-lock'}&instances=${count}` }, t('record.lab'))));
+        document.documentElement.dataset.lab === 'true' && make('a', { class: 'button', href: `/lab#lanes=${record.strategy},${against(record)}&instances=${count}${record.kind === 'lost' ? '&killNode=true' : ''}` }, t('record.lab'))));
   }
 
   function levels() {
-    byId('levels').replaceChildren(...Levels.map((one, at) => {
+    const chip = (one, at) => {
       const how = done[one.id] ? (done[one.id].won ? 'won' : 'lost') : 'open';
       return make('li', null, make('button', { type: 'button', class: `quiet small ${how}`, 'data-level': one.id, 'data-key': `level-${one.id}`, 'aria-current': at === number && 'step', onclick: () => go(at) },
         { won: '✓ ', lost: '✗ ', open: '' }[how], title(one), make('span', { class: 'unseen' }, ` (${t(`level.${how}`)})`)));
-    }));
+    };
+    const chips = Levels.map(chip);
+    const begins = Chapters.map(([, first]) => Levels.findIndex(({ id }) => id === first));
+    byId('levels').replaceChildren(...Chapters.map(([chapter], at) => make('li', { 'data-chapter': chapter },
+      make('span', { id: `chapter-${chapter}` }, t(`chapter.${chapter}`)),
+      make('ol', { 'aria-labelledby': `chapter-${chapter}` }, chips.slice(begins[at], begins[at + 1])))));
   }
 
   // Another level, in view, and a new entry of the history.
@@ -249,11 +306,12 @@ const Learn = (() => {
       wrong && make('p', { class: 'said bad', role: 'status' }, t(wrong)),
       make('p', { class: 'soft' }, t('level.number', { number: number + 1, count: Levels.length })),
       make('h2', { id: 'level-title' }, make('code', null, strategy)),
-      make('p', { class: 'idea' }, Words.join(Ladder[strategy].idea[language()], Words.has(`note.${id}`) && t(`note.${id}`))),
+      make('p', { class: 'idea' }, Words.join(row(strategy).idea[language()], Words.has(`note.${id}`) && t(`note.${id}`))),
       Board.given(level()),
       shown && !guess ? null : prediction(),
       ...board(),
     ].flat(3).filter(Boolean));
+    document.title = `${point()} · ${t('learn.title')}`;
     const keyed = (key) => key && document.querySelector(`[data-key="${CSS.escape(key)}"]:not(:disabled)`);
     // The board stays in view.
     if (end && !wasOver) {

@@ -1,21 +1,22 @@
 'use strict';
-// Five missions, in order: a guess before each run, and afterwards the guess beside what happened. Each has the load that
+// Six missions, in order: a guess before each run, and afterwards the guess beside what happened. Each has the load that
 // makes its point, and is done once a run has shown it.
 
 const Missions = (() => {
   Words.add({
-    'missions.title': ['Five missions: guess first', '五个任务：先猜一猜'],
-    'missions.intro': ['There are two rules: one order per buyer, and never more orders than vouchers. Predict what will happen to them, then watch it.', '规则有两条：每人限购一单，订单不能比优惠券多。先预测它们会怎样，再亲眼看看。'],
+    'missions.title': ['Six missions: guess first', '六个任务：先猜一猜'],
+    'missions.intro': ['There are three rules: one order per buyer, never more orders than vouchers, and no confirmed order is lost. Predict what will happen to them, then watch it.', '规则有三条：每人限购一单，订单不能比优惠券多，已确认的订单不能丢。先预测它们会怎样，再亲眼看看。'],
     'mission.run': ['Run it', '运行'], 'mission.next': ['Next mission', '下一个任务'],
     'mission.holds': ['it holds', '守住'], 'mission.breaks': ['it breaks', '被打破'], 'mission.equal': ['both the same', '两者相同'],
-    'mission.ask.left': ['Does {left} keep both rules?', '{left} 能守住两条规则吗？'], 'mission.ask.right': ['Does {right} keep both rules?', '{right} 能守住两条规则吗？'],
+    'mission.ask.left': ['Does {left} keep the rules?', '{left} 能守住规则吗？'], 'mission.ask.right': ['Does {right} keep the rules?', '{right} 能守住规则吗？'],
     'mission.ask.faster': ['Which one sells faster?', '哪一个卖得更快？'], 'mission.ask.more': ['Which one sells more of the {stock} vouchers?', '{stock} 份优惠券，哪一个卖出的更多？'],
-    'mission.two': ['needs two nodes', '需要两个节点'], 'mission.done': ['done', '已完成'],
+    'mission.two': ['needs two nodes', '需要两个节点'], 'mission.noKilling': ['no node can be killed here', '此处无法终止节点'], 'mission.done': ['done', '已完成'],
     'mission.outcome': ['Your guesses', '你的猜测'], 'mission.guess': ['your guess', '你的猜测'], 'mission.seen': ['what happened', '实际结果'],
     'mission.right': ['right', '猜对'], 'mission.wrong': ['wrong', '猜错'],
     'mission.orders': ['{left}: {a|order|orders}, {right}: {b|order|orders}', '{left}：{a} 个订单，{right}：{b} 个订单'],
     'mission.rates': ['{left}: {a|order|orders} a second, {right}: {b}', '{left}：每秒 {a} 个订单，{right}：{b}'],
     'mission.violations': ['{duplicates|second order|second orders}, {oversold} oversold', '{duplicates} 个重复订单，超卖 {oversold} 份'],
+    'mission.lost': ['{count|confirmed order|confirmed orders} lost', '丢失 {count} 个已确认的订单'],
     'mission.index': ['the unique index refused {count|second order|second orders}', '唯一索引拒绝了 {count} 个重复订单'],
     'mission.commits': ['{strategy}: {orders|order|orders} in {commits|commit|commits}', '{strategy}：{commits} 次提交完成 {orders} 个订单'],
     'mission.missed': ['This run did not show what the mission is about. Run it once more.', '这次运行没有出现本任务要展示的情形，请再运行一次。'],
@@ -34,6 +35,9 @@ const Missions = (() => {
     'mission.foreign': ['{count} locks of others deleted', '误删别人的锁 {count} 次'],
     'mission.batch': ['A burst', '瞬间高峰'],
     'mission.batch.task': ['Five hundred people at once, on one side after the other. The left locks the sale’s row for each order; the right gathers what arrives during a commit into the next one.', '五百人同时到来，两边先后进行。左边为每个订单锁住秒杀的行；右边把提交期间到达的订单合并进下一次提交。'],
+    'mission.kill': ['A queue in memory, and kill −9', '内存队列与 kill -9'],
+    'mission.kill.task': ['Two hundred people at once, and a voucher for each. On both sides a script in Redis admits them, and the orders are written later. On the left the queue is in the memory of each node, and the buyer is told “you got it” at once; on the right it is a stream in Redis, and the buyer is told “pending”. A slow transaction keeps both sides from writing until everybody has a reply. Then one node is killed.', '两百人同时到来，每人都有一份。两边都由 Redis 中的脚本放行，订单稍后写入。左边的队列在每个节点的内存里，当场就答复“抢购成功”；右边的队列是 Redis 里的 stream，答复“处理中”。一个慢事务让两边都写不进去，等所有人都得到答复，再强制终止一个节点。'],
+    'mission.kill.moral': ['What waited in the memory of the killed node is gone, and its buyers were told that they had it. In the stream, another consumer takes over what the dead one had not acknowledged. Put the queue where it outlives the node, or say yes after the commit.', '被终止的节点内存里排队的订单全没了，而买家早已被告知成功。stream 里没有确认的消息，会由另一个消费者接手。队列要放在比节点活得久的地方，否则就等提交之后再答复成功。'],
     'mission.batch.moral': ['Many orders, one wait for the disk. The longer the queue, the larger the commits: look at how many orders shared one.', '多个订单，只等一次磁盘。排队越长，每次提交的订单越多：看看有多少订单共享了一次提交。'],
   });
   const t = Words.t;
@@ -43,6 +47,7 @@ const Missions = (() => {
     { id: 'retry', lanes: ['compare-and-set', 'row-lock'], buyers: 200, tries: 1, stock: 100, instances: 2, spreadSeconds: 0, asks: ['left', 'more'], shows: ([left, right]) => left.orders < right.orders },
     { id: 'lease', lanes: ['setnx-unowned', 'setnx-lock'], buyers: 80, tries: 8, stock: 400, instances: 2, spreadSeconds: 4, twoVouchers: true, asks: ['left', 'right'], shows: ([left]) => left.deletedLock },
     { id: 'batch', lanes: ['row-lock', 'group-commit'], buyers: 500, tries: 1, stock: 500, instances: 2, spreadSeconds: 0, inTurn: true, asks: ['right', 'faster'], shows: ([left, right]) => right.perS > left.perS },
+    { id: 'kill', lanes: ['memory-queue', 'stream'], buyers: 200, tries: 1, stock: 200, instances: 2, spreadSeconds: 0, killNode: true, asks: ['left', 'right'], shows: ([left]) => left.lost > 0 },
   ];
 
   // Whether a judged run shows the point of a mission.
@@ -72,17 +77,17 @@ const Missions = (() => {
       const commits = ask === 'faster' ? run.lanes.map(commitsOf).filter(Boolean) : [];
       return { option: same ? 'equal' : a >= b ? left : right, figures: [t(ask === 'more' ? 'mission.orders' : 'mission.rates', figures(a, b)), ...commits].join('; ') };
     }
-    const { indexRefused = 0, foreignDeletes = 0, report: { verdict: { duplicates, oversold } } } = run.lanes[ask === 'left' ? 0 : 1].result;
+    const { indexRefused = 0, foreignDeletes = 0, report: { verdict: { duplicates, oversold, lost } } } = run.lanes[ask === 'left' ? 0 : 1].result;
     return {
-      option: duplicates + oversold > 0 ? 'breaks' : 'holds',
+      option: duplicates + oversold + lost > 0 ? 'breaks' : 'holds',
       figures: [t('mission.violations', { duplicates, oversold: Math.max(0, oversold) }), indexRefused && t('mission.index', { count: indexRefused }),
-        foreignDeletes && t('mission.foreign', { count: foreignDeletes })].filter(Boolean).join('; '),
+        lost && t('mission.lost', { count: lost }), foreignDeletes && t('mission.foreign', { count: foreignDeletes })].filter(Boolean).join('; '),
     };
   }
 
   // panel: the list and the questions; outcome: guess beside result. start(setting) returns the run's id, or null;
-  // nodes(): how many nodes there are; onChoice(id): the visitor chose a mission.
-  function create(panel, outcome, { start, nodes, onChoice }) {
+  // nodes(): how many nodes there are; kills(): whether one can be killed; onChoice(id): the visitor chose a mission.
+  function create(panel, outcome, { start, nodes, kills, onChoice }) {
     let chosen = LIST[0], guesses = {}, played = null, busy = false;
     const done = new Set(kept());
     // The message, and the field for the token below it, stay where the rest is drawn anew.
@@ -94,13 +99,15 @@ const Missions = (() => {
     function keep() {
       try { localStorage.setItem('missions', [...done].join(',')); } catch { /* for this page only */ }
     }
-    const possible = (mission) => mission.instances <= nodes();
+    // Why a mission cannot be run here: a text's key, or null.
+    const obstacle = (mission) => (mission.instances > nodes() ? 'mission.two' : mission.killNode && !kills() ? 'mission.noKilling' : null);
+    const possible = (mission) => !obstacle(mission);
 
     function show() {
       const item = (mission, at) => make('li', null, make('button', {
         type: 'button', class: 'choice', 'data-mission': mission.id, 'data-key': mission.id, 'aria-pressed': String(mission === chosen), disabled: !possible(mission),
         onclick: () => { choose(mission); onChoice(mission.id); },
-      }, make('span', null, `${at + 1}. ${t(`mission.${mission.id}`)}`), done.has(mission.id) ? make('span', { class: 'badge good' }, `✓ ${t('mission.done')}`) : possible(mission) ? null : make('span', { class: 'soft' }, t('mission.two'))));
+      }, make('span', null, `${at + 1}. ${t(`mission.${mission.id}`)}`), done.has(mission.id) ? make('span', { class: 'badge good' }, `✓ ${t('mission.done')}`) : possible(mission) ? null : make('span', { class: 'soft' }, t(obstacle(mission)))));
       const values = { left: chosen.lanes[0], right: chosen.lanes[1], stock: chosen.stock };
       const question = (ask) => make('fieldset', { class: 'guess' }, make('legend', null, t(`mission.ask.${ask}`, values)),
         make('div', { class: 'radios' }, optionsOf(chosen, ask).map((option) => make('label', null,

@@ -8,6 +8,7 @@ Words.add({
   'run.setting': ['{buyers|buyer|buyers} × {tries|try|tries} · {stock|voucher|vouchers} · {instances} · {spread} · seed {seed}', '{buyers} 位买家 × 每人 {tries} 次 · {stock} 份 · {instances} · {spread} · 种子 {seed}'],
   'run.inTurn': ['one after the other', '先后进行'],
   'run.twoVouchers': ['another voucher first, slow transactions', '先抢另一张券，有慢事务'],
+  'run.killNode': ['a node is killed once all are answered, slow transaction', '全部答复后终止一个节点，其间有慢事务'],
   'run.spread': ['over {seconds} s', '{seconds} 秒内到达'], 'run.burst': ['all at once', '同时到达'],
   'run.safe': ['should hold', '保证正确'], 'run.unsafe': ['broken on purpose', '反面教材'],
   'lane.orders': ['orders', '订单'], 'lane.stock': ['stock left', '剩余库存'], 'lane.issued': ['{count} on sale', '共售 {count} 份'],
@@ -39,6 +40,7 @@ Words.add({
   'verdict.violation': ['A guarantee was broken: {what}. That must not happen; please report it with the raw data of this run.', '保证被打破：{what}。这不应发生，请附上本次运行的原始数据反馈。'],
   'verdict.duplicates': ['{count|duplicate order|duplicate orders}', '{count} 个重复订单'],
   'verdict.oversold': ['{count|order|orders} more than there were vouchers', '超卖 {count} 份'],
+  'verdict.lost': ['{count|confirmed order|confirmed orders} lost', '{count} 个已确认的订单丢失'],
   'compare.title': ['Latency by percentile', '延迟分位数'],
   'compare.note': ['At 99, one request in a hundred takes that long or longer.', '99 表示百分之一的请求要等这么久或更久。'],
   'compare.percentile': ['percentile', '分位'],
@@ -66,7 +68,7 @@ function RunView(root, after = null) {
 
   const settingText = ({ setting }) => t('run.setting', {
     ...setting, instances: instances(setting.instances),
-    spread: [setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'), setting.inTurn && t('run.inTurn'), setting.twoVouchers && t('run.twoVouchers')].filter(Boolean).join(' · '),
+    spread: [setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'), setting.inTurn && t('run.inTurn'), setting.twoVouchers && t('run.twoVouchers'), setting.killNode && t('run.killNode')].filter(Boolean).join(' · '),
   });
 
   // ── One lane ───────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +137,7 @@ function RunView(root, after = null) {
     if (!lane.result) return null;
     const { kind, detail } = lane.result.conformance;
     const found = lane.result.report.verdict;
-    const broken = ['oversold', 'duplicates'].filter((invariant) => found[invariant] > 0)
+    const broken = ['oversold', 'duplicates', 'lost'].filter((invariant) => found[invariant] > 0)
       .map((invariant) => t(`verdict.${invariant}`, { count: number(found[invariant]) }));
     const names = String(detail || '').split(', ').map((invariant) => (Words.has(`invariant.${invariant}`) ? t(`invariant.${invariant}`) : invariant));
     const what = kind === 'broken' ? broken : names;

@@ -49,13 +49,14 @@ const Scene = (() => {
           break;
         case 'consumed': orders.set(step.name, 'committed'); request.doing = 'committed'; break;
         case 'admitted': if (failed) request.doing = 'refused'; else admitted.push(step.name); break;
+        case 'killed': request.doing = 'refused'; break;
         case 'answered': if (request.doing !== 'refused') request.doing = 'answered'; break;
         default:
       }
       if (DATABASE_STEPS.includes(step.step)) request.place = 'database';
       else if (step.step === 'answered') request.place = 'buyer';
       else if (step.step === 'admitted' || step.place === 'redis') request.place = 'redis';
-      else if (step.step !== 'consumed') request.place = request.node; // the request itself is over by then
+      else if (step.step !== 'consumed' && step.step !== 'killed') request.place = request.node; // the request itself is over by then
     }
     return { requests: [...requests.values()], locks, orders: [...orders].map(([name, state]) => ({ name, state })), admitted };
   }

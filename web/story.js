@@ -38,7 +38,7 @@ const Story = (() => {
 
   const colours = {
     locked: 'four', unlocked: 'four', 'lock-busy': 'refused', 'lock-failed': 'refused', looked: 'one', 'row-locked': 'four',
-    placed: 'two', inserted: 'two', decremented: 'two', committed: 'three', 'batch-committed': 'three', queued: 'six', admitted: 'two', consumed: 'three', answered: 'six',
+    placed: 'two', inserted: 'two', decremented: 'two', committed: 'three', 'batch-committed': 'three', queued: 'six', admitted: 'two', consumed: 'three', killed: 'refused', answered: 'six',
   };
 
   // `tries` is how many requests each buyer sent; a story may show fewer.
@@ -100,7 +100,7 @@ const Story = (() => {
     const sent = Words.join(t(sentKey, { user: user(story.requests[0]), count: Math.max(tries, count), where }),
       story.requests.map((request, at) => request.elsewhere && t('story.elsewhere', { name: names[at] })).filter(Boolean).join(''),
       oneBuyer && tries > count && t('story.sent.some', { count }));
-    return { steps, sent, end: Math.max(...steps.map((step) => step.till)), conclusion: conclusion(story, moments), plot: plot(story, steps, names, port) };
+    return { steps, sent, end: Math.max(...steps.map((step) => step.till)), conclusion: conclusion(strategy, story, moments), plot: plot(story, steps, names, port) };
   }
 
   // What the buyer was told; a code without a text is shown as it is.
@@ -165,6 +165,8 @@ const Story = (() => {
         }
         return { key: one.orders === 1 ? `${key}.alone` : key, strong: false };
       case 'committed': return { key: outcome === 'failed' ? `${key}.failed` : key, strong: false };
+      case 'queued': case 'consumed': return { key: strategy === 'memory-queue' ? `${key}.memory` : key, strong: false };
+      case 'killed': return { key, strong: true };
       case 'admitted':
         if (outcome === 'failed') return { key: `${key}.failed`, strong: true };
         return { key, strong: false };
@@ -174,12 +176,12 @@ const Story = (() => {
 
   // The sentence below the steps. Where the requests met the stream or the unique index, it explains that. Otherwise it explains
   // the strategy (`story.why`), and is not guessed from the steps.
-  function conclusion(story, moments) {
+  function conclusion(strategy, story, moments) {
     const met = (fact) => story.kind === 'held' && moments.some(fact);
-    if (met((one) => one.step === 'consumed')) return t('conclusion.admitted');
+    if (strategy !== 'memory-queue' && met((one) => one.step === 'consumed')) return t('conclusion.admitted');
     if (met((one) => one.outcome === 'index-refused')) return t('conclusion.index');
     if (story.why) return Words.join(story.why[Words.language() === 'zh' ? 1 : 0], story.kind === 'held' && t('conclusion.one'));
-    return t({ oversold: 'conclusion.oversold', held: 'conclusion.held' }[story.kind] || 'conclusion.no-lock');
+    return t({ oversold: 'conclusion.oversold', lost: 'conclusion.lost', held: 'conclusion.held' }[story.kind] || 'conclusion.no-lock');
   }
 
   function plot(story, steps, names, port) {

@@ -4,6 +4,11 @@
 //! that a safe strategy sells out even though many buyers are refused for a busy lock. If a strategy
 //! that should break does not, its sale is repeated, at most [`ATTEMPTS`] sales in all, and the table
 //! says so. On a safe strategy, buyers who are told to try again do so, because it must sell out.
+//!
+//! A strategy that can lose orders is shown by a kill: a slow transaction keeps its orders from being written until all buyers
+//! are answered, and the last instance is killed before that transaction ends. Each buyer tries once, and there is a voucher
+//! for everybody, so that every instance has sold its share. So the killed one certainly has orders in its memory.
+//! Without a command that kills, that strategy is sold as the others, and the table says that nothing was lost this time.
 
 use std::{slice, sync::Arc};
 
@@ -16,6 +21,7 @@ use workload::{
     buyers::Buyer,
     comparison::document::{Document, LaneResult, Setting},
     conformance::Conformance,
+    kill,
     live::Live,
     order_rows::OrderRows,
 };
@@ -33,13 +39,13 @@ A lock inside the process stops the second order on one instance only: behind a 
 also reaches the other instance, which has a lock of its own.
 A lock that all instances share, a row of the database or a key in Redis, holds on two as on one, and
 every voucher is sold exactly once.
-A script in Redis can admit before the database commits: the answer is \"pending\", and a consumer makes
-the orders.
+A script in Redis can admit before the database commits. `memory-queue` then says yes too early: what waits
+in the memory of a node is lost when that is killed. `stream` keeps the queue in Redis and says \"pending\".
 `group-commit` needs no lock: many buyers share a commit, and the unique index refuses second orders.
 `unit-rows` needs no lock either: each buyer claims a different row.";
 
 /// The table's columns.
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "strategy",
     ">instances",
     ">stock",
@@ -47,6 +53,7 @@ const COLUMNS: [&str; 10] = [
     ">orders",
     ">oversold",
     ">duplicates",
+    ">lost",
     ">orders/s",
     ">p99 ms",
     "verdict",
@@ -63,16 +70,17 @@ pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Chec
         targets,
         nodes,
         progress,
+        ..
     } = &shared.environment;
-    let first_node = check_demand_and_nodes(shared)?;
+    check_demand_and_nodes(shared)?;
     let order_rows = OrderRows::open(&access.database_url).await?;
     let buyers = burst::prepare(shared).await?;
-    let alone = slice::from_ref(first_node);
     let together = &targets[..];
     let mut rows = Vec::new();
     let mut as_promised = 0;
     let mut examples = Vec::new();
     'sales: for strategy in Strategy::ALL {
+        let alone = single_node(strategy, &shared.environment);
         for (instances, targets) in [(1, alone), (nodes.len() as u32, together)] {
             let mut burst = shared.clone();
             burst.strategy = strategy.name().to_owned();
@@ -109,7 +117,8 @@ pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Chec
     let report = Checked {
         scenario: "ladder",
         heading: format!(
-            "Each sale: {buyers} buyers, {tries} simultaneous tries each. The p99 is that of the successes."
+            "Each sale: {buyers} buyers, {tries} simultaneous tries each (where an instance is killed one, and a \
+             voucher for everybody). The p99 is that of the successes."
         ),
         figures: vec![Table::new(&COLUMNS, rows)],
         notes: if as_promised == all && !stop.is_cancelled() {
@@ -126,8 +135,24 @@ pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Chec
     })
 }
 
-/// Refuses options with which a ladder would show nothing; returns the first instance.
-fn check_demand_and_nodes(shared: &BurstOptions) -> Result<&Target, Error> {
+/// Whether the last instance is killed in sales on this strategy.
+fn is_killed(strategy: Strategy, environment: &Environment) -> bool {
+    strategy.can_lose() && environment.can_kill()
+}
+
+/// The instance on which the strategy sells alone: the first, or the one that is killed.
+fn single_node(strategy: Strategy, environment: &Environment) -> &[Target] {
+    let nodes = &environment.nodes;
+    let node = if is_killed(strategy, environment) {
+        nodes.last()
+    } else {
+        nodes.first()
+    };
+    node.map_or(&[], slice::from_ref)
+}
+
+/// Refuses options with which a ladder would show nothing.
+fn check_demand_and_nodes(shared: &BurstOptions) -> Result<(), Error> {
     let size = shared.buyers;
     let stock = shared.stock;
     if u64::from(size) < 3 * u64::from(stock) {
@@ -136,12 +161,12 @@ fn check_demand_and_nodes(shared: &BurstOptions) -> Result<&Target, Error> {
              vouchers, or a sale may end unsold for lack of demand"
         )));
     }
-    let [first_node, _, ..] = &shared.environment.nodes[..] else {
+    if shared.environment.nodes.len() < 2 {
         return Err(Error::Usage(
             "a ladder needs several instances: --nodes".to_owned(),
         ));
-    };
-    Ok(first_node)
+    }
+    Ok(())
 }
 
 /// What came of one strategy on one number of instances.
@@ -163,14 +188,24 @@ async fn sell_until_shown(
     stop: &CancellationToken,
 ) -> Result<Option<Step>, Error> {
     let mut sales = 0;
+    let is_killed = is_killed(strategy, &burst.environment);
     loop {
-        let selling = sell(burst, order_rows, buyers, strategy.holds_on(instances));
+        let selling = async {
+            if is_killed {
+                sell_and_kill(burst, order_rows, buyers).await
+            } else {
+                sell(burst, order_rows, buyers, strategy.holds_on(instances)).await
+            }
+        };
         let Some(report) = stop.run_until_cancelled(selling).await else {
             return Ok(None);
         };
         let report = report?;
         sales += 1;
-        let check = Conformance::from_report(strategy, instances, &report, true);
+        let check = match Conformance::from_report(strategy, instances, &report, !is_killed) {
+            Conformance::NotSeen(what) if is_killed => Conformance::DidNotShow(what),
+            check => check,
+        };
         match &check {
             Conformance::DidNotShow(what) if sales < ATTEMPTS => {
                 let progress = burst.environment.progress;
@@ -200,6 +235,27 @@ async fn sell(
         return burst::run_until_sold_out(voucher_id, burst, order_rows, buyers.clone()).await;
     }
     burst::run_on_sale(voucher_id, burst, order_rows, buyers.clone()).await
+}
+
+/// Runs the buyers on a new sale of which no order can be written, and then kills the last instance.
+async fn sell_and_kill(
+    burst: &mut BurstOptions,
+    order_rows: &OrderRows,
+    buyers: &Arc<[Buyer]>,
+) -> Result<Report, Error> {
+    burst.live = Arc::new(Live::default());
+    burst.tries = 1;
+    burst.stock = burst.buyers;
+    let voucher_id = burst::publish(burst).await?;
+    let locked = order_rows.lock([voucher_id; 2]).await?;
+    let records = burst::sell(voucher_id, burst, buyers).await?;
+    let node = kill::kill_last_node(&burst.environment).await?;
+    locked.end().await?;
+    burst.environment.progress.say(&format!(
+        "  all are answered, and {node} was killed: which orders are there when it is back?"
+    ));
+    kill::wait_until_back(&node, || true).await?;
+    burst::judge(voucher_id, burst, order_rows, buyers, records).await
 }
 
 /// The report of a comparison, with the ladder's table: one row for each lane that has a result.
@@ -260,7 +316,7 @@ fn row(
         verdict.push_str(&format!(" (sale {sales} of {ATTEMPTS})"));
     }
     // The speed of a strategy that breaks is of no use.
-    let safe = strategy.holds_on(instances);
+    let safe = strategy.holds_on(instances) && !strategy.can_lose();
     let cell = |figure: f64| {
         if safe {
             format!("{figure:.0}")
@@ -276,6 +332,7 @@ fn row(
         report.verdict.orders.to_string(),
         report.verdict.oversold.to_string(),
         report.verdict.duplicates.to_string(),
+        report.verdict.lost.to_string(),
         cell(report.orders_per_s),
         cell(report.latency_ordered.p99_ms),
         verdict,

@@ -23,13 +23,16 @@ start_instances() {
   done
 }
 
-# start_lab: to kill the last instance, the lab signals the shell around it, which kills it and starts it again. The command
+# kill_command: for `sh -c`, kills the last instance: it signals the shell around it, which kills it and starts it again. It
 # first checks that the process of this pid is still the recorded one.
+kill_command() {
+  echo "read -r pid identity _ <'$DATA/run/${APPS[-1]}.pid' &&
+    [ \"\$(cut -d' ' -f22 /proc/\$pid/stat)\" = \"\${identity##*/}\" ] && kill -USR1 \$pid"
+}
+
 start_lab() {
-  local last=$DATA/run/${APPS[-1]}.pid
   ensure_running lab "$(sha256sum <"$LOADTEST")$(settings)" \
-    "$LOADTEST" lab --bind "127.0.0.1:$SECKILL_LAB_PORT" --kill-command "read -r pid identity _ <'$last' &&
-      [ \"\$(cut -d' ' -f22 /proc/\$pid/stat)\" = \"\${identity##*/}\" ] && kill -USR1 \$pid"
+    "$LOADTEST" lab --bind "127.0.0.1:$SECKILL_LAB_PORT" --kill-command "$(kill_command)"
   wait_until_ready lab 30 curl -fsS --noproxy '*' --max-time 2 "http://127.0.0.1:$SECKILL_LAB_PORT/lab/about"
 }
 

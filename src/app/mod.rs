@@ -81,6 +81,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         all_closed
     })
     .await;
+    log_lost_orders(&state);
     close_connections(&state).await;
     if let Some(spans) = spans {
         // `shutdown` blocks until the exporting thread is done, and that thread sends on this runtime.
@@ -132,6 +133,17 @@ async fn finish_work(state: &AppState, expiry: JoinHandle<Option<()>>) {
     }
     state.shops.shutdown().await;
     state.users.sessions.shutdown().await;
+}
+
+/// Says what was still in the queue of the strategy `memory-queue`.
+fn log_lost_orders(state: &AppState) {
+    let lost = state.purchases.context().memory_queue.waiting();
+    if lost > 0 {
+        tracing::error!(
+            lost,
+            "confirmed orders of memory-queue are lost: they were not written in time"
+        );
+    }
 }
 
 async fn close_connections(state: &AppState) {

@@ -26,6 +26,7 @@ use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
 use crate::order::strategy::context::PurchaseContext;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits, QUEUE};
+use crate::order::strategy::memory_queue::MemoryQueue;
 use crate::order::strategy::stream::OrderStream;
 use crate::request::admission::Admission;
 use crate::router::AppState;
@@ -214,6 +215,7 @@ impl Servers {
         .await
         .context("cannot join the stream of orders on Redis")?;
         Ok(PurchaseContext {
+            memory_queue: MemoryQueue::new(redis.clone(), self.keys.clone(), store.clone()),
             redis,
             store,
             ids,

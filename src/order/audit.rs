@@ -26,7 +26,7 @@ pub struct Finding {
     pub no_sale: bool,
     /// Orders on a safe strategy that the unique index skips, so that nothing keeps their users from a second one.
     pub unguarded: i64,
-    /// Whether the sale's strategy is one that is meant to fail; then selling too much, or twice, is no alarm.
+    /// Whether the sale's strategy is one that is meant to sell too much, or twice; then that is no alarm.
     pub expected_to_fail: bool,
 }
 
@@ -43,7 +43,9 @@ impl Finding {
             buyers,
             ..
         } = &totals;
-        let expected_to_fail = strategy.parse().is_ok_and(strategies::Strategy::is_unsafe);
+        let expected_to_fail = strategy
+            .parse()
+            .is_ok_and(strategies::Strategy::is_unguarded);
         Finding {
             oversold: issued
                 .map_or(-stock, |issued| (orders - issued).max(-stock))

@@ -61,6 +61,16 @@ impl BatchCommitter {
             .await
     }
 
+    /// As [`BatchCommitter::commit`], of one order; its outcome.
+    pub async fn commit_one(&self, order: NewOrder, deadline: Instant) -> Result<i64, Error> {
+        match self.commit(&[order], deadline).await {
+            Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
+            Err(
+                BatchError::Order(error) | BatchError::Sales(_, error) | BatchError::All(error),
+            ) => Err(error),
+        }
+    }
+
     async fn commit_once(
         &self,
         orders: &[NewOrder],

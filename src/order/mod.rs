@@ -11,7 +11,7 @@
 //!    a row under the order's id ([`store::commit`], [`store::decide`]).
 //!
 //! On the strategy `group-commit`, a queue replaces steps 5 and 6 ([`strategy::group_commit`]). On `stream`, the id is
-//! returned before step 5, as pending ([`strategy::stream`]).
+//! returned before step 5, as pending ([`strategy::stream`]); on `memory-queue`, as if it were committed.
 //!
 //! After the purchase, an order is looked up ([`lookup`]), paid or cancelled by its owner ([`lifetime`]), or cancelled because it was not paid in
 //! time ([`expiry`]). [`audit`] checks the invariants of every sale at any time.
@@ -86,13 +86,13 @@ const PURCHASE_CODES: [&str; 9] = [
 
 /// Buys one voucher of a flash sale.
 ///
-/// 200 means that the order is committed. A refusal means that this request made no order; `ALREADY_ORDERED`
+/// 200 means that the order is committed, but on strategies that are meant to fail. A refusal means that this request made no order; `ALREADY_ORDERED`
 /// has the id of the existing order, once it is known. After `OUTCOME_UNKNOWN` an order may exist: look it up by its id.
 #[utoipa::path(
     post, path = "/voucher-order/seckill/{id}", tag = "order", security(("authorization" = [])),
     params(("id" = i64, Path, description = "The voucher's id.", example = 2)),
     responses(
-        (status = 200, body = CommittedOrder, description = "Bought: the order is committed."),
+        (status = 200, body = CommittedOrder, description = "Bought: the order is committed (but on strategies that are meant to fail, with `--lab` only)."),
         (status = 202, body = PendingOrder, description = "Pending: stock is reserved, and the order is committed in a \
             moment (sales on `stream`). Look it up by its id."),
     ),
@@ -124,7 +124,7 @@ fn reply_of(purchased: Purchased) -> Reply<i64> {
     post, path = "/voucher-order/seckill", tag = "order", security(("authorization" = [])),
     request_body = PurchaseRequest,
     responses(
-        (status = 200, body = CommittedOrder, description = "Bought: the order is committed."),
+        (status = 200, body = CommittedOrder, description = "Bought: the order is committed (but on strategies that are meant to fail, with `--lab` only)."),
         (status = 202, body = PendingOrder, description = "Pending: stock is reserved, and the order is committed in a \
             moment (sales on `stream`). Look it up by its id."),
     ),

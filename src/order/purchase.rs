@@ -131,7 +131,7 @@ impl PurchaseService {
             self.0.decide_later(NewOrder {
                 id,
                 buyer,
-                unguarded: sale.strategy.is_unsafe(),
+                unguarded: sale.strategy.is_unguarded(),
             });
         }
         outcome.map(purchased)
@@ -144,6 +144,7 @@ impl PurchaseService {
         self.0.tasks.close();
         self.0.tasks.wait().await;
         self.0.context.group_commit.finished().await;
+        self.0.context.memory_queue.finished().await;
         self.0.context.stream.shutdown().await;
         self.0.sales.shutdown().await;
     }

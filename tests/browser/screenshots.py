@@ -31,7 +31,7 @@ def shop(browser, folder):
 
 
 def learn(browser, folder):
-    page = page_of(browser, 1200, 1080)
+    page = page_of(browser, 1200, 1240)
     page.goto("/learn#process-lock-2")
     page.locator("[data-guess=second-order]").click()
     for name in "ABABABA":

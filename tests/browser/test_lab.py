@@ -199,7 +199,7 @@ class Lab(BrowserTest):
 
     def test_a_mission_asks_for_guesses_and_shows_them_beside_what_happened(self):
         page = self.open(LAB)
-        expect(page.locator("[data-mission]")).to_have_count(5)
+        expect(page.locator("[data-mission]")).to_have_count(6)
         expect(page.locator("#mission-run")).to_be_disabled()
         page.locator("[data-mission=memory]").click()
         page.locator("input[name=guess-left][value=breaks]").check()
@@ -266,6 +266,40 @@ class Lab(BrowserTest):
         orders, commits = (int(number) for number in re.search(r"group-commit: (\d+) orders in (\d+) commits", faster.inner_text()).groups())
         print(f"the burst: {orders} orders in {commits} commits")
         self.assertGreaterEqual(orders / commits, 5)
+
+    def test_the_mission_of_a_killed_node_loses_confirmed_orders_of_the_queue_in_memory(self):
+        page = self.open(LAB)
+        page.locator("[data-mission=kill]").click()
+        page.locator("input[name=guess-left][value=breaks]").check()
+        page.locator("input[name=guess-right][value=holds]").check()
+        page.locator("#mission-run").click()
+        outcome = page.locator("#mission-outcome")
+        expect(outcome).to_be_visible(timeout=RUN_TIMEOUT_MS)
+        lost = re.compile(r"([1-9]\d*) confirmed orders? lost")
+        expect(outcome.locator("[data-ask=left]")).to_contain_text(lost)
+        print(f"the mission: {lost.search(outcome.inner_text())[0]}")
+        for ask in ("left", "right"):
+            expect(outcome.locator(f"[data-ask={ask}]")).to_have_class("right")
+        expect(outcome.locator(".conclusion")).to_contain_text("What waited in the memory of the killed node is gone")
+        expect(page.locator("[data-mission=kill]")).to_contain_text("done")
+        expect(page.locator(".event-list")).to_contain_text(re.compile("was killed, and back after"))
+        queue, stream = lane(page, "memory-queue"), lane(page, "stream")
+        expect(queue.locator("[data-invariant=lost]")).to_have_class(re.compile("broken"))
+        expect(queue.locator("[data-conformance=broken]")).to_contain_text("lost")
+        expect(stream.locator("[data-invariant=lost]")).to_have_class(re.compile("holds"))
+        expect(stream.locator("[data-conformance=holds]")).to_be_visible()
+        # Told yes, then killed: that buyer has no order, and one of the other node has.
+        story = page.locator(".story.lost")
+        expect(story.locator("h3")).to_have_text("How memory-queue lost an order that it had confirmed")
+        said = [step.locator(".what").text_content() for step in story.locator("li.step").all()]
+        moment = lambda text: next(number for number, what in enumerate(said) if text in what)
+        self.assertLess(moment("puts the order into a queue in its memory"), moment("“You got it”"))
+        self.assertLess(moment("“You got it”"), moment("is killed, and the queue in its memory goes with it"))
+        self.assertLess(moment("“You got it”"), moment("has written this order"))
+        self.assert_accessible(page)
+        page.get_by_role("button", name="中文").click()
+        expect(outcome).to_contain_text(re.compile(r"丢失 [1-9]\d* 个已确认的订单"))
+        expect(story.locator("h3")).to_have_text("memory-queue 如何弄丢了已确认的订单")
 
     def test_the_address_is_what_is_shown(self):
         page = self.open("/lab#mission=lease")
@@ -584,14 +618,15 @@ class Views(BrowserTest):
 class Missions(BrowserTest):
     def test_what_happened_is_read_from_the_judged_run(self):
         page = pure_page()
-        lane = lambda safe, orders, per_s, duplicates=0, oversold=0: {"safe": safe, "result": {"report": {
-            "orders_per_s": per_s, "verdict": {"orders": orders, "duplicates": duplicates, "oversold": oversold}}}}
+        lane = lambda safe, orders, per_s, duplicates=0, oversold=0, lost=0: {"safe": safe, "result": {"report": {
+            "orders_per_s": per_s, "verdict": {"orders": orders, "duplicates": duplicates, "oversold": oversold, "lost": lost}}}}
         read = lambda ask, *lanes: page.evaluate("([run, ask]) => Missions.outcomeOf(run, ask)", [{"setting": {"lanes": ["a", "b"]}, "lanes": lanes}, ask])
         outcome = lambda *asked: read(*asked)["option"]
         safe, broken = lane(True, 100, 500), lane(False, 90, 700, duplicates=2)
         self.assertEqual([outcome(ask, broken, safe) for ask in ("left", "right", "faster", "more")], ["breaks", "holds", "a", "b"])
         self.assertEqual(outcome("more", safe, safe), "equal")
         self.assertEqual(outcome("left", lane(False, 9, 1, oversold=1), safe), "breaks")
+        self.assertEqual(read("left", lane(False, 9, 1, lost=1), safe), {"option": "breaks", "figures": "0 second orders, 0 oversold; 1 confirmed order lost"})
         broken["result"]["foreignDeletes"] = 3
         self.assertEqual(read("left", broken, safe)["figures"], "2 second orders, 0 oversold; 3 locks of others deleted")
         safe["result"]["indexRefused"] = 7
@@ -603,10 +638,10 @@ class Missions(BrowserTest):
     def test_a_mission_is_done_only_by_a_run_that_shows_its_point(self):
         page = pure_page()
         lane = lambda elsewhere=False, **more: {"stories": [{"requests": [{"elsewhere": elsewhere}]}], "result": {"report": {
-            "orders_per_s": more.pop("per_s", 1), "verdict": {"orders": 5, "duplicates": 0, "oversold": 0, **more}}}}
+            "orders_per_s": more.pop("per_s", 1), "verdict": {"orders": 5, "duplicates": 0, "oversold": 0, "lost": 0, **more}}}}
         shown = lambda mission, *lanes: page.evaluate("([id, run]) => Missions.isShown(Missions.LIST.find((one) => one.id === id), run)", [mission, {"lanes": lanes}])
         for mission, pair in (("memory", [lane(duplicates=1), lane()]), ("read", [lane(oversold=1), lane()]), ("retry", [lane(orders=3), lane()]),
-                              ("lease", [lane(duplicates=1, elsewhere=True), lane()]), ("batch", [lane(), lane(per_s=2)])):
+                              ("lease", [lane(duplicates=1, elsewhere=True), lane()]), ("batch", [lane(), lane(per_s=2)]), ("kill", [lane(lost=1), lane()])):
             self.assertEqual((shown(mission, *pair), shown(mission, lane(), lane())), (True, False), mission)
 
 

@@ -13,6 +13,7 @@ from support import PHONE_SCREEN, BrowserTest
 
 ROOT = Path(__file__).parents[2]
 FILE = f"file://{ROOT / 'web' / 'learn.html'}"
+SMALLEST_SCREEN = {"width": 320, "height": 640}
 DESKTOP = {"width": 1280, "height": 900}
 
 
@@ -125,8 +126,8 @@ class Learn(BrowserTest):
             expect(page.locator("#level")).to_contain_text("There is no such level.")
 
     def test_the_levels_chip_is_in_view_on_a_phone(self):
-        page = self.open("/learn#unit-rows", viewport=PHONE_SCREEN)
-        expect(page.locator("[data-level=unit-rows]")).to_be_in_viewport(ratio=1)
+        page = self.open("/learn#logical-expiry", viewport=PHONE_SCREEN)
+        expect(page.locator("[data-level=logical-expiry]")).to_be_in_viewport(ratio=1)
         page.evaluate("location.hash = '#naive'")
         expect(page.locator("[data-level=naive]")).to_be_in_viewport(ratio=1)
 
@@ -137,12 +138,79 @@ class Learn(BrowserTest):
         page.locator("[data-key='board.play-yourself']").click()
         page.locator("[data-guess=oversold]").click()
         page.keyboard.type("abaaabbb")
-        self.assertTrue(page.get_by_role("link", name="Link to your schedule").get_attribute("href").endswith("#naive:ABAAABBB"))
         # Up to the first move that is not possible.
         page.evaluate("location.hash = '#setnx-lock-lease:AAlease:ABBBBBBBBB'")
         show_all(page)
         expect(page.locator(".log")).to_contain_text("The lease of A’s lock ends")
         expect(page.locator("#level")).to_contain_text("Only the first steps of this link are possible")
+
+    def test_the_link_to_any_point_of_play_is_passed_on(self):
+        page = self.open("/learn#conditional", permissions=["clipboard-read", "clipboard-write"])
+        link = page.locator("[data-key='share.link']")
+        clipboard = lambda: page.evaluate("navigator.clipboard.readText()")
+        link.click()
+        expect(page.locator(".share")).to_contain_text("Copied.")
+        self.assertEqual(clipboard(), f"{self.base}/learn#conditional")
+        page.locator("[data-guess=second-order]").click()
+        move(page, "A").click()
+        expect(page.locator(".share")).not_to_contain_text("Copied.")
+        expect(page.locator("[data-key='share.result']")).to_have_count(0)
+        move(page, "B").click()
+        expect(page).to_have_title("conditional:AB · Flash sale: you are the scheduler")
+        link.click()
+        expect(page.locator(".share")).to_contain_text("Copied.")
+        self.assertEqual(clipboard(), f"{self.base}/learn#conditional:AB")
+        # The result, in a line of text.
+        page.keyboard.type("abaabb")
+        line = "conditional · ABABAABB · Ann has 2 orders"
+        expect(page.locator(".result-line")).to_have_text(line)
+        page.locator("[data-key='share.result']").click()
+        expect(page.locator("#announcement")).to_have_text("Copied.")
+        self.assertEqual(clipboard(), line)
+        # What was copied leads to the same point.
+        other = self.open("/learn#conditional:ABABAABB", language="zh-CN")
+        show_all(other)
+        expect(other.locator(".result-line")).to_have_text("conditional · ABABAABB · 小安 有 2 个订单")
+        expect(other).to_have_title("conditional:ABABAABB · 秒杀：你来当调度器")
+
+    def test_the_link_is_passed_on_without_a_clipboard_too(self):
+        page = self.open("/learn#row-lock", viewport=SMALLEST_SCREEN)
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        page.locator("[data-key='share.link']").click()
+        field = page.locator("#share-field")
+        expect(field).to_be_focused()
+        expect(field).to_have_value(f"{self.base}/learn#row-lock")
+        self.assertEqual(field.evaluate("(one) => one.value.slice(one.selectionStart, one.selectionEnd)"), f"{self.base}/learn#row-lock")
+        self.assert_fits(page)
+        self.assert_accessible(page)
+        # The dialog of a device that has one; it may be closed without a choice.
+        page.evaluate("() => { navigator.share = async (data) => { shared = data; throw new DOMException('', 'AbortError'); }; }")
+        page.locator("[data-guess=holds]").click()
+        expect(field).to_be_visible()
+        prove(page)
+        line = page.locator(".result-line")
+        expect(line).to_have_text("row-lock · none of 6 interleavings breaks it")
+        page.locator("[data-key='share.result']").click()
+        self.assertEqual(page.evaluate("shared"), {"text": line.inner_text(), "url": f"{self.base}/learn#row-lock"})
+        expect(field).to_have_count(0)
+
+    def test_each_step_is_announced_in_a_sentence(self):
+        page = self.open("/learn#conditional")
+        announced = page.locator("#announcement")
+        page.locator("[data-guess=second-order]").click()
+        for key, sentence in [
+            ("a", "A: read stock and orders: stock 2, no order by this buyer"),
+            ("b", "B: read stock and orders: stock 2, no order by this buyer"),
+            ("u", "The last step is undone."),
+            ("b", "B: read stock and orders: stock 2, no order by this buyer"),
+        ]:
+            page.keyboard.press(key)
+            expect(announced).to_have_text(sentence)
+        page.keyboard.type("abaabb")
+        expect(announced).to_have_text("B: commit: everybody sees it now; reply: ordered; Ann has 2 orders")
+        page = self.open("/learn#setnx-lock-lease:AAlease:A", language="zh-CN")
+        show_all(page)
+        expect(page.locator("#announcement")).to_have_text("A 的锁租期到了: A 的锁没了，而 A 不知道")
 
     def test_a_damaged_link_is_read_as_far_as_it_goes_and_says_so(self):
         page = self.open("/learn#row-lock")
@@ -165,6 +233,53 @@ class Learn(BrowserTest):
                 else:
                     expect(page.locator("[data-guess=holds]")).to_be_visible()
                     expect(page.locator("#level")).not_to_contain_text("That was the last step.")
+
+    def test_each_step_has_its_statement_and_a_line_of_java(self):
+        for page in self.everywhere("setnx-unowned"):
+            page.locator("[data-guess=second-order]").click()
+            first = page.locator("[data-actor=A] li").nth(0)
+            lock = "SET lock:setnx-unowned:order:1 101 NX PX 3"
+            # On a phone there is no room for it in the columns.
+            if page.viewport_size == PHONE_SCREEN:
+                expect(first.locator(".statement")).to_be_hidden()
+            else:
+                expect(first.locator(".statement")).to_have_text(lock)
+            move(page, "A").click()
+            move(page, "A").click()
+            expect(page.locator("[data-actor=B] .statement").nth(0)).to_have_text(lock.replace("101", "102"))
+            logged = page.locator(".log .statement")
+            expect(logged.nth(0)).to_have_text(lock)
+            expect(logged.nth(1)).to_contain_text("START TRANSACTION; INSERT INTO tb_voucher_order (id, user_id, voucher_id) SELECT 101, 1, 7")
+            row = page.locator(".lines [data-step=decrement-where] td")
+            expect(row.nth(0)).to_have_text("UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id IN (7) AND stock >= 1")
+            expect(row.nth(1)).to_contain_text('.gt("stock", 0).update();')
+            expect(page.locator(".lines [data-step=commit]")).to_contain_text("COMMIT")
+            self.assert_accessible_where_served(page)
+
+    def test_a_phone_of_the_smallest_width_shows_statements_and_chapters(self):
+        page = self.open("/learn#stream", viewport=SMALLEST_SCREEN, language="zh-CN")
+        page.locator("[data-guess=holds]").click()
+        for name in ("A", "N1", "N1"):
+            move(page, name).click()
+        expect(page.locator(".log")).to_contain_text("VALUES (101, 1, 7)")
+        java = page.locator(".lines [data-step=acknowledge] td").nth(1)
+        expect(java).to_contain_text("opsForStream().acknowledge(")
+        box = java.bounding_box()
+        self.assertLess(box["x"] + box["width"], SMALLEST_SCREEN["width"])
+        self.assert_fits(page)
+        self.assert_accessible(page)
+
+    def test_the_levels_are_in_the_chapters_of_the_course(self):
+        page = self.open("/learn", language="zh-CN")
+        chapters = page.locator("[data-chapter]")
+        expect(chapters).to_have_count(7)
+        for chapter, levels in [
+            ("误删", ["setnx-unowned", "setnx-unowned-compare", "setnx-lock"]),
+            ("看门狗", ["setnx-lock-lease", "reentrant-lock"]),
+        ]:
+            chips = page.get_by_role("list", name=chapter, exact=True).locator("[data-level]")
+            self.assertEqual(chips.evaluate_all("(all) => all.map((one) => one.dataset.level)"), levels)
+        self.assertEqual(chapters.locator("[data-level]").count(), page.locator("[data-level]").count())
 
     def test_what_may_happen_is_named_only_while_it_may(self):
         page = self.open(f"{FILE}#setnx-lock-lease")
@@ -202,11 +317,62 @@ class Learn(BrowserTest):
             if page.locator("[data-key='end.show']").count():
                 page.locator("[data-key='end.show']").click()
                 show_all(page)
-            # Each level ends with what real servers did.
-            expect(page.locator(".record tbody tr").first).to_be_visible()
+            # Each level of the sale ends with what real servers did.
+            if page.locator("[data-invariant=oversold]").count():
+                expect(page.locator(".record tbody tr").first).to_be_visible()
             # A text that is missing shows its key.
-            self.assertNotRegex(page.locator("#level").inner_text(), r"\b(move|said|waits|event|given|note|trace|answer|table|helper|guess|end)\.[a-z]")
+            self.assertNotRegex(page.locator("#level").inner_text(), r"\b(move|said|waits|event|given|note|trace|answer|table|helper|guess|end|invariant|cached|lines|share|buyer)\.[a-z]")
         expect(page.locator(".result")).to_contain_text(f"of {count} levels won")
+
+    def test_a_level_about_the_cache_is_won(self):
+        for page in self.everywhere("delete-then-update"):
+            expect(page.locator(".given")).to_contain_text("at first the cache has v1, the database v1")
+            page.locator("[data-guess=stale]").click()
+            # The reader loads between the deletion and the change, and stores after both.
+            page.keyboard.type("baaba")
+            expect(end(page, "violation")).to_contain_text("you broke it in 5 steps")
+            expect(page.locator("[data-invariant=stale]")).to_have_text("✗ the cache keeps v1, the database has v2")
+            expect(page.locator(".guess-was")).to_contain_text("That was right.")
+            expect(page.locator(".log .statement").nth(3)).to_have_text("UPDATE tb_shop SET name = 'v2' WHERE id = 1")
+            expect(page.locator(".result-line")).to_contain_text("delete-then-update · BAABA · ")
+            self.assert_accessible_where_served(page)
+
+    def test_a_request_that_finds_the_mutex_held_sleeps_and_reads_the_cache_again(self):
+        page = self.open(f"{FILE}#mutex-1", language="zh-CN")
+        page.locator("[data-guess=loads]").click()
+        page.keyboard.type("aabb")
+        expect(page.locator("[data-actor=B] .waits")).to_contain_text("等待：A 持有锁")
+        # C misses before A has stored, and gets the lock after A: the second load.
+        page.keyboard.type("caaacc")
+        expect(end(page, "violation")).to_contain_text("通过")
+        expect(page.locator("[data-invariant=loads]")).to_contain_text("查库 2 次：最多 1 次")
+        # Under the lock, it has to read the cache again.
+        page.locator("[data-key='level.next']").click()
+        page.locator("[data-guess=holds]").click()
+        prove(page)
+        expect(end(page, "proof")).to_be_visible()
+
+    def test_a_confirmed_order_is_lost_with_its_node(self):
+        for page in self.everywhere("memory-queue"):
+            page.locator("[data-guess=lost]").click()
+            move(page, "A").click()
+            expect(page.locator(".happenings")).to_have_count(0)
+            move(page, "A").click()
+            expect(page.locator("[data-actor=A] [data-reply=ORDERED]")).to_have_text("ordered")
+            expect(page.locator("[data-invariant=lost]")).to_contain_text("no confirmed order lost")
+            move(page, "kill:N1").click()
+            expect(end(page, "violation")).to_contain_text("you broke it in 3 steps")
+            expect(page.locator("[data-invariant=lost]")).to_contain_text("lost: 1 confirmed order")
+            expect(page.locator("[data-actor=A] [data-reply=ORDERED]")).to_have_text("told “ordered”, and lost")
+            expect(page.locator(".guess-was")).to_contain_text("That was right.")
+            record = page.locator(".record")
+            expect(record).to_contain_text("both buyers were told “ordered” before anything was written")
+            for one in ("queued in memory", "its node is killed: the order is gone", "written by the worker"):
+                expect(record.locator("tbody")).to_contain_text(one)
+            page.locator("[data-key='record.play']").click()
+            show_all(page)
+            expect(page.locator(".log")).to_contain_text("is killed with its node")
+            expect(page.locator("[data-invariant=lost]")).to_have_class(re.compile("bad"))
 
     def test_a_level_of_a_foreign_delete_ends_with_a_recording_of_one(self):
         for level in ("setnx-unowned", "setnx-unowned-compare"):

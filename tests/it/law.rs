@@ -1,6 +1,7 @@
 //! The guarantees of every strategy in the ladder: the safe strategies keep them, the unsafe ones are *observed* to
 //! break them, on one instance and on two processes. In a whole sale the checker of `workload` decides: it compares every
-//! reply with every row. An unsafe strategy may break nothing but what the ladder says.
+//! reply with every row. An unsafe strategy may break nothing but what the ladder says. No instance is killed here: that
+//! `memory-queue` then loses orders is shown in [`crate::memory_queue`].
 
 use std::time::Duration;
 
@@ -94,7 +95,7 @@ async fn ladder(stack: &Stack) {
     let instances = u32::try_from(stack.instances.len()).unwrap();
     // Each second order that can happen is observed. One strategy at a time, because the hold is on the tables.
     for strategy in Strategy::ALL {
-        if !strategy.holds_on(instances) && shows_uncommitted_rows() {
+        if strategy.second_order_on(instances).can_break() && shows_uncommitted_rows() {
             observe_second_order(stack, strategy).await;
         }
     }

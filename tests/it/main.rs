@@ -35,6 +35,7 @@ mod lifetime;
 mod load_tool;
 mod logs;
 mod lookup;
+mod memory_queue;
 mod metrics;
 mod nginx;
 #[cfg(feature = "otlp")]

@@ -137,7 +137,7 @@ async fn every_refusal_has_the_contracts_text_on_every_strategy() {
     for strategy in strategies::Strategy::ALL {
         let name = strategy.name();
         let sale = stack.publish(1, name).await;
-        stack.buy(&users[0], sale).await.bought();
+        stack.buy_committed(&users[0], sale).await;
         refused(1, sale, "SOLD_OUT", "库存不足！").await;
         // A buyer who has an order gets it, even when the sale is sold out.
         let again = refused(0, sale, "ALREADY_ORDERED", "不能重复下单！").await;

@@ -20,18 +20,28 @@ impl Strategy {
         self.row().second_order[(instances > 1) as usize]
     }
 
-    /// Whether no violation can happen on so many instances.
+    /// Whether no violation can happen on so many instances while none of them is killed.
     pub const fn holds_on(self, instances: u32) -> bool {
         !self.row().oversell.can_break() && !self.second_order_on(instances).can_break()
     }
 
-    /// Whether the strategy is meant to fail somewhere. Such sales need `--lab`, and their orders are exempt from
-    /// the database's own unique index, which would otherwise hide the failure.
-    pub const fn is_unsafe(self) -> bool {
-        !self.holds_on(1) || !self.holds_on(2)
+    /// Whether an instance that is killed takes orders with it that were confirmed. Then a success is told before the order
+    /// is committed.
+    pub const fn can_lose(self) -> bool {
+        self.row().lost.can_break()
     }
 
-    /// Whether a success means that the buyer is admitted and the order is committed later.
+    /// Whether the strategy is meant to fail somewhere. Such sales need `--lab`.
+    pub const fn is_unsafe(self) -> bool {
+        !self.holds_on(1) || !self.holds_on(2) || self.can_lose()
+    }
+
+    /// Whether its orders are exempt from the database's own unique index, which would hide its failure: second orders.
+    pub const fn is_unguarded(self) -> bool {
+        self.second_order_on(1).can_break() || self.second_order_on(2).can_break()
+    }
+
+    /// Whether a success is answered as pending: the buyer is admitted, and the order is committed later.
     pub const fn is_deferred(self) -> bool {
         matches!(self, Self::Stream)
     }

@@ -38,6 +38,8 @@ pub struct Row {
     pub oversell: Guarantee,
     /// A second order of one user, with one instance running and with several.
     pub second_order: [Guarantee; 2],
+    /// An order that was confirmed is lost when an instance is killed.
+    pub lost: Guarantee,
 }
 
 /// Makes the enum, its names and [`Strategy::row`] from one list, so that none of them can lack an entry.
@@ -78,6 +80,7 @@ table! {
         ],
         oversell: Shown,
         second_order: [Possible, Possible],
+        lost: Never,
     };
     CompareAndSet "compare-and-set" = Row {
         idea: [
@@ -92,6 +95,7 @@ table! {
         ],
         oversell: Never,
         second_order: [Possible, Possible],
+        lost: Never,
     };
     Conditional "conditional" = Row {
         idea: [
@@ -105,6 +109,7 @@ table! {
         ],
         oversell: Never,
         second_order: [Possible, Possible],
+        lost: Never,
     };
     RowLock "row-lock" = Row {
         idea: [
@@ -118,6 +123,7 @@ table! {
         ],
         oversell: Never,
         second_order: [Never, Never],
+        lost: Never,
     };
     LockInTransaction "lock-in-transaction" = Row {
         idea: [
@@ -133,6 +139,7 @@ table! {
         ],
         oversell: Never,
         second_order: [Shown, Shown],
+        lost: Never,
     };
     ProcessLock "process-lock" = Row {
         idea: [
@@ -146,6 +153,7 @@ table! {
         ],
         oversell: Never,
         second_order: [Never, Shown],
+        lost: Never,
     };
     SetnxUnowned "setnx-unowned" = Row {
         idea: [
@@ -165,6 +173,7 @@ table! {
         ],
         oversell: Never,
         second_order: [Possible, Shown],
+        lost: Never,
     };
     SetnxLock "setnx-lock" = Row {
         idea: [
@@ -179,6 +188,7 @@ table! {
         ],
         oversell: Never,
         second_order: [Never, NeverWhile(["the lease outlives the work", "租期长于业务"])],
+        lost: Never,
     };
     #[default]
     ReentrantLock "reentrant-lock" = Row {
@@ -195,6 +205,25 @@ table! {
         ],
         oversell: Never,
         second_order: [Never, Never],
+        lost: Never,
+    };
+    MemoryQueue "memory-queue" = Row {
+        idea: [
+            "A script in Redis admits buyers, who are told yes at once; a worker of the node writes their orders later, from \
+             a queue in its memory.",
+            "由 Redis 中的脚本放行买家，当场就答复成功；节点里的一个工作线程随后从内存里的阻塞队列逐个写入订单。",
+        ],
+        why: [
+            "One script decides, so nothing is oversold and nobody gets two. But yes is said before the order is \
+             written: when the node is killed, what still waits in its memory is gone, and nobody knows of it. Redis \
+             even goes on refusing these buyers. The queue must outlive the node, or yes must wait for the commit.",
+            "资格由一个脚本判断，所以不会超卖，也不会一人两单。可是订单还没写入就答复了成功：节点一旦被强制终止，\
+             还在内存里排队的订单就全没了，没有人知道，Redis 还会继续拒绝这些买家。队列必须比节点活得久，\
+             否则就要等提交之后再答复成功。",
+        ],
+        oversell: Never,
+        second_order: [Never, Never],
+        lost: Shown,
     };
     Stream "stream" = Row {
         idea: [
@@ -208,6 +237,7 @@ table! {
         ],
         oversell: Never,
         second_order: [Never, Never],
+        lost: Never,
     };
     GroupCommit "group-commit" = Row {
         idea: [
@@ -221,6 +251,7 @@ table! {
         ],
         oversell: Never,
         second_order: [Never, Never],
+        lost: Never,
     };
     UnitRows "unit-rows" = Row {
         idea: [
@@ -234,5 +265,6 @@ table! {
         ],
         oversell: Never,
         second_order: [Never, Never],
+        lost: Never,
     };
 }

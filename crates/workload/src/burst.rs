@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
+use strategies::Strategy;
 
 use crate::{
     Environment, Error, Target,
@@ -202,6 +203,33 @@ pub async fn run_on_sale(
     order_rows: &OrderRows,
     buyers: Arc<[Buyer]>,
 ) -> Result<Report, Error> {
+    let records = sell(voucher_id, options, &buyers).await?;
+    judge(voucher_id, options, order_rows, &buyers, records).await
+}
+
+/// Runs `buyers` on a sale that exists, until all are answered: the first half of [`run_on_sale`].
+pub async fn sell(
+    voucher_id: u64,
+    options: &BurstOptions,
+    buyers: &Arc<[Buyer]>,
+) -> Result<Vec<Record>, Error> {
+    let total = buyers.len() * options.tries as usize;
+    let what = format!("{} on voucher {voucher_id}", options.strategy);
+    let generating = generate(options, voucher_id, buyers);
+    let progress = options.environment.progress;
+    progress
+        .watch(&what, total as u64, &options.live, generating)
+        .await
+}
+
+/// Waits until the tables no longer change, and judges these attempts: the second half of [`run_on_sale`].
+pub async fn judge(
+    voucher_id: u64,
+    options: &BurstOptions,
+    order_rows: &OrderRows,
+    buyers: &Arc<[Buyer]>,
+    mut records: Vec<Record>,
+) -> Result<Report, Error> {
     let Environment {
         access,
         targets,
@@ -209,11 +237,6 @@ pub async fn run_on_sale(
         ..
     } = &options.environment;
     let total = buyers.len() * options.tries as usize;
-    let what = format!("{} on voucher {voucher_id}", options.strategy);
-    let generating = generate(options, voucher_id, &buyers);
-    let mut records = progress
-        .watch(&what, total as u64, &options.live, generating)
-        .await?;
     let elsewhere = records
         .extract_if(.., |record| options.is_elsewhere(record.observed.attempt))
         .collect();
@@ -221,7 +244,7 @@ pub async fn run_on_sale(
     let sale = PendingSale {
         access,
         targets,
-        buyers: &buyers,
+        buyers,
         voucher_id,
         limit,
     };
@@ -232,12 +255,8 @@ pub async fn run_on_sale(
         .iter()
         .filter(|record| record.observed.reply.may_have_begun())
         .count();
-    let mut quiet = Duration::from_millis(200);
-    let writes_later = order_rows.is_of_another_service()
-        && has_unwritten_orders(voucher_id, order_rows, &records).await;
-    if errors > 0 || writes_later {
-        quiet = Duration::from_secs(3);
-    }
+    let is_calm = errors == 0 && !is_writing_later(voucher_id, options, order_rows, &records).await;
+    let quiet = Duration::from_millis(if is_calm { 200 } else { 3_000 });
     if errors > 0 {
         let limit = limit.as_secs_f32();
         progress.say(&format!(
@@ -269,8 +288,18 @@ pub async fn run_on_sale(
     Ok(report.with(records, decided_s))
 }
 
-/// Whether an order that was told has no row yet: a Java node that commits later answers as if it had committed.
-async fn has_unwritten_orders(voucher_id: u64, order_rows: &OrderRows, records: &[Record]) -> bool {
+/// Whether an order that was told has no row yet: a Java node that commits later, and the strategy `memory-queue`, answer as if
+/// they had committed.
+async fn is_writing_later(
+    voucher_id: u64,
+    options: &BurstOptions,
+    order_rows: &OrderRows,
+    records: &[Record],
+) -> bool {
+    let strategy = options.strategy.parse::<Strategy>();
+    if !order_rows.is_of_another_service() && !strategy.is_ok_and(Strategy::can_lose) {
+        return false;
+    }
     let Ok(snapshot) = order_rows.read(voucher_id).await else {
         return false;
     };

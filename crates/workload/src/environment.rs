@@ -35,6 +35,9 @@ pub struct Environment {
         default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
     )]
     pub nodes: Vec<Target>,
+    /// Kills the last of --nodes by `sh -c`; whoever started that starts it again. Without it no instance is killed
+    #[arg(long, env = "KILL_COMMAND", value_name = "COMMAND")]
+    pub kill_command: Option<String>,
     #[arg(skip = Progress::Stderr)]
     #[allow(missing_docs)]
     pub progress: Progress,
@@ -47,8 +50,14 @@ impl Environment {
             access,
             targets,
             nodes: Vec::new(),
+            kill_command: None,
             progress: Progress::Silent,
         }
+    }
+
+    /// Whether there is an instance that can be spared, and a way to kill it.
+    pub fn can_kill(&self) -> bool {
+        self.kill_command.is_some() && self.nodes.len() > 1
     }
 
     /// Where sales are published.

@@ -15,6 +15,7 @@
 //! - [`target`], [`http`], [`descriptors`] send requests; [`driver`] sends very many, each when it is due; [`generator`]
 //!   makes purchases with it.
 //! - [`buyers`], [`sessions`], [`publish`], [`order_rows`] prepare a sale and read its end.
+//! - [`kill`] kills an instance.
 //! - [`latency`], [`live`], [`table`] count and show; [`markdown`] is for documents.
 //! - [`burst`] runs and judges one sale; [`comparison`] runs two strategies side by side, watched while they go
 //!   on; [`trace`] reads what a node tells of an attempt's steps, [`batches`] how many orders shared a commit.
@@ -33,6 +34,7 @@ pub mod error;
 pub mod generator;
 pub mod http;
 pub mod keys;
+pub mod kill;
 pub mod latency;
 pub mod live;
 pub mod markdown;

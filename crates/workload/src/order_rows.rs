@@ -6,7 +6,9 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use sqlx::{Connection, Executor, MySqlConnection, MySqlPool, mysql::MySqlPoolOptions};
+use sqlx::{
+    Connection, Executor, MySql, MySqlConnection, MySqlPool, Transaction, mysql::MySqlPoolOptions,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -133,9 +135,7 @@ impl OrderRows {
 
     /// Locks the rows of these sales for `time`, again and again, as slow transactions do. Ends only where the database fails.
     pub async fn keep_locking(&self, [first, second]: [u64; 2], time: Duration) -> Error {
-        let lock = format!(
-            "SELECT stock FROM tb_seckill_voucher WHERE voucher_id IN ({first}, {second}) FOR UPDATE"
-        );
+        let lock = lock_sql(first, second);
         loop {
             let locking = async {
                 let mut transaction = self.pool.begin().await?;
@@ -144,12 +144,19 @@ impl OrderRows {
                 transaction.rollback().await
             };
             if let Err(source) = locking.await {
-                return Error::Database {
-                    what: "while locking the sales",
-                    source,
-                };
+                return locking_failed(source);
             }
         }
+    }
+
+    /// Locks the rows of these sales until the transaction ends, as a slow one does: no order of theirs is written meanwhile.
+    pub async fn lock(&self, [first, second]: [u64; 2]) -> Result<SlowTransaction, Error> {
+        let locking = async {
+            let mut transaction = self.pool.begin().await?;
+            transaction.execute(&*lock_sql(first, second)).await?;
+            Ok(transaction)
+        };
+        locking.await.map(SlowTransaction).map_err(locking_failed)
     }
 
     async fn read_all(&self, vouchers: RangeInclusive<u64>) -> Result<Vec<Snapshot>, Error> {
@@ -244,6 +251,30 @@ impl OrderRows {
             }
             sleep(POLL).await;
         }
+    }
+}
+
+/// A transaction that has locked the rows of sales; dropped, it is rolled back soon.
+#[derive(Debug)]
+pub struct SlowTransaction(Transaction<'static, MySql>);
+
+impl SlowTransaction {
+    /// Rolls it back: the rows are free.
+    pub async fn end(self) -> Result<(), Error> {
+        self.0.rollback().await.map_err(locking_failed)
+    }
+}
+
+fn lock_sql(first: u64, second: u64) -> String {
+    format!(
+        "SELECT stock FROM tb_seckill_voucher WHERE voucher_id IN ({first}, {second}) FOR UPDATE"
+    )
+}
+
+fn locking_failed(source: sqlx::Error) -> Error {
+    Error::Database {
+        what: "while locking the sales",
+        source,
     }
 }
 

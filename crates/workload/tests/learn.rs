@@ -26,7 +26,8 @@ fn the_model_agrees_with_the_table_and_its_figures_are_documented() {
     let strategies = Strategy::ALL.map(|strategy| {
         let second = strategy.row().second_order;
         json!({
-            "name": strategy.name(), "unsafe": strategy.is_unsafe(),
+            "name": strategy.name(), "unguarded": strategy.is_unguarded(),
+            "lost": strategy.can_lose(),
             "oversell": strategy.row().oversell.can_break(),
             "second": second.map(Guarantee::can_break),
             "condition": second.iter().any(|says| matches!(says, Guarantee::NeverWhile(_))),
@@ -89,6 +90,7 @@ fn the_readmes_show_the_present_table() {
         "oversell",
         "second order, one node",
         "second order, two nodes",
+        "lost when a node is killed",
     ];
     let words = ["never", "possible", " (default)"];
     let table = ladder_table(0, titles, words, |condition| {
@@ -96,7 +98,14 @@ fn the_readmes_show_the_present_table() {
     });
     page_shows("README.md", "ladder", &format!("{table}\n{bold}\n"));
     let bold = "**加粗**：`./dev demo` 必须演示出来。";
-    let titles = ["策略", "思路", "超卖", "单节点一人多单", "双节点一人多单"];
+    let titles = [
+        "策略",
+        "思路",
+        "超卖",
+        "单节点一人多单",
+        "双节点一人多单",
+        "终止节点会丢单",
+    ];
     let words = ["不会", "可能", "（默认）"];
     let table = ladder_table(1, titles, words, |condition| format!("{condition}时不会"));
     page_shows("README.zh-CN.md", "ladder", &format!("{table}\n{bold}\n"));
@@ -105,7 +114,7 @@ fn the_readmes_show_the_present_table() {
 /// The strategies and their guarantees, in a language of the READMEs. What the demonstration shows is bold.
 fn ladder_table(
     language: usize,
-    titles: [&str; 5],
+    titles: [&str; 6],
     [never, possible, default]: [&str; 3],
     never_while: fn(&str) -> String,
 ) -> String {
@@ -117,12 +126,13 @@ fn ladder_table(
             ""
         };
         let [one_node, two_nodes] = row.second_order;
-        let guarantees = [row.oversell, one_node, two_nodes].map(|guarantee| match guarantee {
-            Guarantee::Never => never.to_owned(),
-            Guarantee::NeverWhile(condition) => never_while(condition[language]),
-            Guarantee::Possible => possible.to_owned(),
-            Guarantee::Shown => format!("**{possible}**"),
-        });
+        let guarantees =
+            [row.oversell, one_node, two_nodes, row.lost].map(|guarantee| match guarantee {
+                Guarantee::Never => never.to_owned(),
+                Guarantee::NeverWhile(condition) => never_while(condition[language]),
+                Guarantee::Possible => possible.to_owned(),
+                Guarantee::Shown => format!("**{possible}**"),
+            });
         let name = [
             format!("`{strategy}`{default}"),
             row.idea[language].to_owned(),
@@ -140,7 +150,7 @@ fn ladder_file() -> String {
     for strategy in Strategy::ALL {
         let row = strategy.row();
         let row = json!({
-            "idea": row.idea, "why": row.why, "unsafe": strategy.is_unsafe(),
+            "idea": row.idea, "why": row.why, "unguarded": strategy.is_unguarded(),
         });
         text += &format!("  '{strategy}': {row},\n");
     }

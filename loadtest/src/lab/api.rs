@@ -32,7 +32,6 @@ const LONGEST_BODY: usize = 16 * 1024;
 /// Everything that a request of the lab works with.
 pub struct Lab {
     pub environment: Environment,
-    pub kill_command: Option<String>,
     pub runs: Runs,
     /// Faults that are not over.
     pub faults: TaskTracker,
@@ -103,7 +102,7 @@ async fn about(State(lab): State<Arc<Lab>>) -> Reply {
     let limits = comparison::MOST;
     let nodes = lab.environment.nodes.len();
     let mut faults = InjectedFault::ALL.to_vec();
-    faults.retain(|fault| *fault != InjectedFault::KillInstance || lab.can_kill());
+    faults.retain(|fault| *fault != InjectedFault::KillInstance || lab.environment.can_kill());
     let mut about = json!({
         "nodes": nodes,
         "strategies": Strategy::ALL.map(describe_strategy),
@@ -132,15 +131,14 @@ fn describe_strategy(strategy: Strategy) -> Value {
         "oversell": row.oversell.can_break(),
         "secondOrderOnOneNode": row.second_order[0].can_break(),
         "secondOrderOnTwoNodes": row.second_order[1].can_break(),
+        "lost": row.lost.can_break(),
     })
 }
 
 /// Begins a run (admin).
 async fn begin(State(lab): State<Arc<Lab>>, body: Body<Setting>) -> Reply {
     let setting = parsed(body)?;
-    setting
-        .check(lab.environment.nodes.len())
-        .map_err(Refusal::bad)?;
+    setting.check(&lab.environment).map_err(Refusal::bad)?;
     let seed = setting.seed;
     let run = lab.runs.begin(setting);
     let under_way = "a run is under way; wait for its end, or stop it";
@@ -240,9 +238,8 @@ async fn inject(State(lab): State<Arc<Lab>>, body: Body<FaultRequest>) -> Reply 
     let run = lab.runs.selling();
     let run = run.ok_or_else(|| Refusal::new("NO_RUN", no_run))?;
     let environment = lab.environment.clone();
-    let kill = lab.kill_command.clone();
     let mut injecting = lab.faults.spawn(async move {
-        let outcome = fault.inject(&environment, &run, kill.as_deref()).await;
+        let outcome = fault.inject(&environment, &run).await;
         if let Err(error) = &outcome {
             eprintln!("loadtest: {fault:?} could not be injected to its end: {error}");
         }
@@ -269,10 +266,5 @@ async fn sessions(State(lab): State<Arc<Lab>>) -> Reply {
 impl Lab {
     fn find(&self, id: &str) -> Result<Arc<RunState>, Refusal> {
         self.runs.find(id).ok_or_else(Refusal::no_run)
-    }
-
-    /// Whether there is an instance that can be spared, and a way to kill it.
-    fn can_kill(&self) -> bool {
-        self.kill_command.is_some() && self.environment.nodes.len() > 1
     }
 }

@@ -39,9 +39,6 @@ pub struct LabOptions {
     /// Address to listen on; a proxy leads /lab here
     #[arg(long, env = "LAB_BIND", default_value = "127.0.0.1:8089")]
     pub bind: SocketAddr,
-    /// Kills the last of --nodes by `sh -c`; whoever started that starts it again. Without it the fault is not offered
-    #[arg(long, env = "LAB_KILL_COMMAND", value_name = "COMMAND")]
-    pub kill_command: Option<String>,
 }
 
 /// Listens, and serves until `stop`; a run that is under way then is stopped, and judged first.
@@ -73,7 +70,6 @@ pub async fn serve(
     let (begin, mut begun) = mpsc::unbounded_channel();
     let lab = Arc::new(Lab {
         environment: environment.clone(),
-        kill_command: options.kill_command,
         runs: Runs::new(begin),
         faults: TaskTracker::new(),
     });

@@ -44,8 +44,8 @@ pub const COMMITS_WITHIN: TimeDelta = TimeDelta::seconds(20);
 pub enum Kind {
     /// Purchases that wait for the reply: they are committed within [`COMMITS_WITHIN`], and a lost reply is decided at once.
     Purchases,
-    /// Entries of the stream, whose ids may be old. A lost reply leaves them pending, and the next attempt finds their rows if
-    /// they were committed.
+    /// Orders that were admitted before, of a queue in Redis or in memory, whose ids may be old. A lost reply leaves them there,
+    /// and the next attempt finds their rows if they were committed.
     Entries,
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lock::Locks;
 
 use super::group_commit::queue::GroupCommit;
+use super::memory_queue::MemoryQueue;
 use super::stream::OrderStream;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
@@ -33,6 +34,7 @@ pub struct PurchaseContext {
     /// Whether strategies that are unsafe on purpose may sell.
     pub lab: bool,
     pub group_commit: GroupCommit,
+    pub memory_queue: MemoryQueue,
     pub stream: OrderStream,
     /// A lock for each user.
     pub process_locks: ProcessLocks,
@@ -65,7 +67,7 @@ impl Purchase<'_> {
         Ok(NewOrder {
             id,
             buyer: self.buyer,
-            unguarded: self.sale.strategy.is_unsafe(),
+            unguarded: self.sale.strategy.is_unguarded(),
         })
     }
 

@@ -17,6 +17,7 @@ pub mod conditional;
 pub mod context;
 pub mod group_commit;
 pub mod lock_in_transaction;
+pub mod memory_queue;
 pub mod naive;
 pub mod process_lock;
 mod redis_lock;
@@ -31,7 +32,7 @@ use context::Purchase;
 use group_commit::batch::BatchAnswer;
 
 /// Buys by the sale's strategy; returns the id of the order, which is committed, except where the strategy
-/// [`Strategy::is_deferred`].
+/// [`Strategy::is_deferred`] or [`Strategy::can_lose`] it.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let Purchase {
         context,
@@ -60,6 +61,10 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
         Strategy::SetnxUnowned => Box::pin(setnx_unowned::buy(purchase)),
         Strategy::SetnxLock => Box::pin(setnx_lock::buy(purchase)),
         Strategy::ReentrantLock => Box::pin(reentrant_lock::buy(purchase)),
+        Strategy::MemoryQueue => Box::pin(async move {
+            let order = purchase.new_order().await?;
+            context.memory_queue.order(order, deadline).await
+        }),
         Strategy::UnitRows => Box::pin(unit_rows::buy(purchase)),
     };
     buying.await

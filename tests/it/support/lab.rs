@@ -29,15 +29,12 @@ impl Lab {
         let nodes = nodes.iter().map(|url| url.parse().expect("an address"));
         let mut environment = Environment::silent(access, nodes.collect());
         environment.nodes = environment.targets.clone();
+        environment.kill_command = kill_command;
         let bind = "127.0.0.1:0".parse().expect("an address");
         let listener = std::net::TcpListener::bind(bind).expect("a free port");
         listener.set_nonblocking(true).expect("for tokio");
         let url = format!("http://{}", listener.local_addr().expect("its port"));
-        let options = LabOptions {
-            environment,
-            bind,
-            kill_command,
-        };
+        let options = LabOptions { environment, bind };
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let serving = std::thread::spawn(move || {

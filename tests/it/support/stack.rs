@@ -281,6 +281,11 @@ impl Stack {
     /// Buys at the first instance, and waits until the order is committed; returns its id.
     pub async fn buy_committed(&self, user: &SignedIn, sale: i64) -> i64 {
         let order = self.buy(user, sale).await.bought();
+        let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {order}");
+        eventually("the order is committed", async || {
+            self.database.number(&row).await == 1
+        })
+        .await;
         self.stream_drained().await;
         order
     }

@@ -86,6 +86,11 @@ pub struct Setting {
     #[arg(skip)]
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub two_vouchers: bool,
+    /// Whether a slow transaction locks the rows of both sales until all buyers are answered, and the last instance is killed
+    /// before they are free: then it certainly has orders in its memory, if it keeps any there.
+    #[arg(skip)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kill_node: bool,
     /// What their order and moments are drawn from [default: a random one, which is printed]
     #[arg(long, default_value_t = drawn(), hide_default_value = true)]
     #[serde(default = "drawn")]
@@ -233,6 +238,8 @@ pub enum StoryKind {
     TwoOrders,
     /// Requests of different users who read the same stock, and all took from it.
     Oversold,
+    /// A request that was told an order, which was lost with the instance that was killed; and one whose order was written.
+    Lost,
     /// Requests of one user at the same time, of which one ended in an order.
     Held,
 }

@@ -4,15 +4,10 @@
 use std::time::{Duration, Instant};
 
 use redis::{AsyncCommands, Cmd, RedisError, ScanOptions, aio::MultiplexedConnection};
-use tokio::{process::Command, time::sleep};
+use tokio::time::sleep;
 
 use super::{document::InjectedFault, run_state::RunState};
-use crate::{
-    Environment, Error,
-    http::{Call, Connection},
-    redis_connection::masters,
-    sessions,
-};
+use crate::{Environment, Error, kill, redis_connection::masters, sessions};
 
 /// How long Redis is paused, leases are cut, and a killed instance stays away at least.
 const LASTS: Duration = Duration::from_secs(2);
@@ -24,22 +19,12 @@ const LOCKS: [&str; 3] = [
     "lock:setnx:order:*",
     "lock:setnx-unowned:order:*",
 ];
-/// Longest wait for an instance to come back.
-const BACK: Duration = Duration::from_secs(30);
-/// Time limit of a question to an instance.
-const LIMIT: Duration = Duration::from_secs(1);
 /// From one killing of an instance to the next: a supervisor may need longer to start it.
 const KILL_EVERY: Duration = Duration::from_millis(200);
 
 impl InjectedFault {
-    /// Injects the fault, records it as an event of the run, and returns when it is over. `kill_command` is for the shell:
-    /// it kills the last instance.
-    pub async fn inject(
-        self,
-        environment: &Environment,
-        run: &RunState,
-        kill_command: Option<&str>,
-    ) -> Result<(), Error> {
+    /// Injects the fault, records it as an event of the run, and returns when it is over.
+    pub async fn inject(self, environment: &Environment, run: &RunState) -> Result<(), Error> {
         let lasts = Some(LASTS.as_secs_f64());
         match self {
             Self::PauseRedis => {
@@ -57,7 +42,7 @@ impl InjectedFault {
                 let buyers = run.buyers.get().map(Vec::as_slice).unwrap_or_default();
                 sessions::open(&environment.access, buyers).await?;
             }
-            Self::KillInstance => kill(environment, run, kill_command).await?,
+            Self::KillInstance => kill(environment, run).await?,
             Self::CutLease => {
                 let mut masters = masters(&environment.access.redis_url).await?;
                 let index = run.record_event(self, lasts, None);
@@ -112,52 +97,19 @@ async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, RedisError
     Ok(ended.into_iter().sum())
 }
 
-async fn kill(
-    environment: &Environment,
-    run: &RunState,
-    command: Option<&str>,
-) -> Result<(), Error> {
-    let usage = |text: &str| Error::Usage(text.to_owned());
-    let [_, .., node] = &environment.nodes[..] else {
-        return Err(usage("there is only one instance"));
-    };
-    let command = command.ok_or_else(|| usage("--kill-command is not set"))?;
-    run_shell(command).await?;
+async fn kill(environment: &Environment, run: &RunState) -> Result<(), Error> {
+    let node = kill::kill_last_node(environment).await?;
     let index = run.record_event(InjectedFault::KillInstance, None, Some(node.authority()));
     let begun = Instant::now();
     // A supervisor is quick: without this, nobody would see that the instance was away.
     while begun.elapsed() < LASTS {
         sleep(KILL_EVERY).await;
         // Fails while the instance is away.
-        run_shell(command).await.ok();
+        kill::run_command(environment).await.ok();
     }
-    let mut connection = Connection::new(node.clone(), LIMIT);
-    let ready = Call::get("/health/ready");
-    while begun.elapsed() < BACK {
-        // After the run, it does not matter whether it comes back.
-        if !run.state().is_under_way() {
-            return Ok(());
-        }
-        let answered = connection.send(&ready).await;
-        if answered.is_ok_and(|response| response.status == 200) {
-            run.lock().events[index].seconds = Some(begun.elapsed().as_secs_f64());
-            return Ok(());
-        }
-        sleep(Duration::from_millis(50)).await;
+    // After the run, it does not matter whether it comes back.
+    if kill::wait_until_back(&node, || run.state().is_under_way()).await? {
+        run.lock().events[index].seconds = Some(begun.elapsed().as_secs_f64());
     }
-    let limit = BACK.as_secs();
-    Err(Error::Usage(format!(
-        "the killed instance was not back within {limit} s: its supervisor must start it again"
-    )))
-}
-
-async fn run_shell(command: &str) -> Result<(), Error> {
-    let failed = |what: String| Error::Usage(format!("killing an instance by {command:?}: {what}"));
-    let run = Command::new("sh").arg("-c").arg(command).output();
-    let output = run.await.map_err(|error| failed(error.to_string()))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(failed(format!("{} {}", output.status, said.trim())))
+    Ok(())
 }

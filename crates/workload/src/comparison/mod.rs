@@ -21,6 +21,8 @@ use crate::{
     buyers::Buyer,
     conformance::Conformance,
     descriptors,
+    generator::Record,
+    kill,
     latency::Recorder,
     order_rows::OrderRows,
     sessions,
@@ -33,7 +35,7 @@ pub mod run_state;
 mod sampler;
 pub mod story;
 
-use document::{Document, LaneResult, Setting, State, StoryKind};
+use document::{Document, InjectedFault, LaneResult, Setting, State, StoryKind};
 pub use run_state::RunState;
 use sampler::{Commits, Sampler};
 
@@ -58,19 +60,21 @@ pub const MOST: Setting = Setting {
     spread_seconds: 30,
     in_turn: false,
     two_vouchers: false,
+    kill_node: false,
     seed: 0,
 };
 
 impl Setting {
-    /// Whether nothing can go wrong: buyers with one attempt each get no second order.
+    /// Whether nothing can go wrong, even if an instance is killed: buyers with one attempt each get no second order.
     fn is_safe(&self, strategy: Strategy) -> bool {
         let judged_tries = self.tries - u32::from(self.two_vouchers);
         let second = judged_tries > 1 && strategy.second_order_on(self.instances).can_break();
-        !strategy.row().oversell.can_break() && !second
+        !strategy.row().oversell.can_break() && !second && !strategy.can_lose()
     }
 
-    /// Refuses what cannot be run on `nodes` instances, with a text that says what can.
-    pub fn check(&self, nodes: usize) -> Result<(), Error> {
+    /// Refuses what cannot be run there, with a text that says what can.
+    pub fn check(&self, environment: &Environment) -> Result<(), Error> {
+        let nodes = environment.nodes.len();
         let usage = |text: String| Err(Error::Usage(text));
         if self.lanes.len() != 2 {
             return usage("lanes must be two strategies".to_owned());
@@ -94,6 +98,12 @@ impl Setting {
         if self.two_vouchers && self.tries == 1 {
             return usage("twoVouchers needs tries of 2 or more".to_owned());
         }
+        if self.kill_node && !environment.can_kill() {
+            return usage("killNode needs two instances, and --kill-command".to_owned());
+        }
+        if self.kill_node && self.in_turn {
+            return usage("killNode needs both sales at the same time".to_owned());
+        }
         Ok(())
     }
 }
@@ -104,7 +114,7 @@ impl Setting {
 /// A [`Error`] of the set-up. Violations are in the run's document, not an error.
 pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), Error> {
     let setting = run_state.document(0).setting;
-    setting.check(environment.nodes.len())?;
+    setting.check(environment)?;
     descriptors::reserve(2 * CONNECTIONS)?;
     let order_rows = OrderRows::open(&environment.access.database_url).await?;
     let per_lane = setting.buyers as usize;
@@ -127,18 +137,23 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         vouchers,
         commits: Default::default(),
     };
-    let sell = |lane: usize| {
-        burst::run_on_sale(
-            vouchers[lane],
-            &lanes[lane],
-            &order_rows,
-            buyers[lane].clone(),
-        )
+    let sales = [0, 1].map(|lane| LaneSale {
+        voucher_id: vouchers[lane],
+        options: &lanes[lane],
+        order_rows: &order_rows,
+        buyers: &buyers[lane],
+    });
+    let selling = async {
+        if setting.kill_node {
+            sell_and_kill(environment, run_state, &sales).await
+        } else {
+            sell_both(setting.in_turn, &sales).await
+        }
     };
     let others = lanes.each_ref().map(|lane| lane.other_voucher_id);
     let reports = tokio::select! {
         error = keep_rows_locked(environment, vouchers, others) => return Err(error),
-        reports = sell_both(setting.in_turn, sell) => reports?,
+        reports = selling => reports?,
         () = sample_from_opening(run_state, &sampler, setting.in_turn) => {
             return Err(Error::Usage("the sampler ended by itself".to_owned()));
         }
@@ -174,8 +189,8 @@ fn lane_options(
         spread: Duration::from_secs(setting.spread_seconds.into()),
         seed: setting.seed.into(),
         traced: true,
-        // For pending orders, and once more for the tables.
-        wait_limit: Duration::from_secs(20),
+        // For pending orders, and once more for the tables. What a killed instance had read goes to another only after 10 s.
+        wait_limit: Duration::from_secs(if setting.kill_node { 60 } else { 20 }),
         ..BurstOptions::new(environment.clone())
     })
 }
@@ -208,15 +223,64 @@ async fn publish_another(lane: &BurstOptions) -> Result<u64, Error> {
     burst::publish(&options).await
 }
 
-/// Sells in both lanes by `sell`, at the same time or in turn.
-async fn sell_both<F>(in_turn: bool, sell: impl Fn(usize) -> F) -> Result<[Report; 2], Error>
-where
-    F: Future<Output = Result<Report, Error>>,
-{
-    if in_turn {
-        return Ok([sell(0).await?, sell(1).await?]);
+/// The sale of a lane.
+struct LaneSale<'a> {
+    voucher_id: u64,
+    options: &'a BurstOptions,
+    order_rows: &'a OrderRows,
+    buyers: &'a Arc<[Buyer]>,
+}
+
+impl LaneSale<'_> {
+    async fn sell(&self) -> Result<Vec<Record>, Error> {
+        burst::sell(self.voucher_id, self.options, self.buyers).await
     }
-    let (left, right) = tokio::try_join!(sell(0), sell(1))?;
+
+    async fn judge(&self, records: Vec<Record>) -> Result<Report, Error> {
+        let Self {
+            voucher_id,
+            options,
+            order_rows,
+            buyers,
+        } = self;
+        burst::judge(*voucher_id, options, order_rows, buyers, records).await
+    }
+
+    async fn run(&self) -> Result<Report, Error> {
+        self.judge(self.sell().await?).await
+    }
+}
+
+/// Sells in both lanes, at the same time or in turn.
+async fn sell_both(in_turn: bool, [left, right]: &[LaneSale<'_>; 2]) -> Result<[Report; 2], Error> {
+    if in_turn {
+        return Ok([left.run().await?, right.run().await?]);
+    }
+    let (left, right) = tokio::try_join!(left.run(), right.run())?;
+    Ok([left, right])
+}
+
+/// Sells in both lanes while a slow transaction keeps orders from being written, and kills the last instance before that ends.
+async fn sell_and_kill(
+    environment: &Environment,
+    run_state: &RunState,
+    [left, right]: &[LaneSale<'_>; 2],
+) -> Result<[Report; 2], Error> {
+    // On connections of its own: the sampler uses the others.
+    let order_rows = OrderRows::open(&environment.access.database_url).await?;
+    let locked = order_rows.lock([left.voucher_id, right.voucher_id]).await?;
+    let (left_records, right_records) = tokio::try_join!(left.sell(), right.sell())?;
+    let is_stopped = run_state.live.iter().any(|live| live.stop.is_cancelled());
+    if !is_stopped {
+        let node = kill::kill_last_node(environment).await?;
+        let index =
+            run_state.record_event(InjectedFault::KillInstance, None, Some(node.authority()));
+        let killed = Instant::now();
+        locked.end().await?;
+        kill::wait_until_back(&node, || true).await?;
+        run_state.lock().events[index].seconds = Some(killed.elapsed().as_secs_f64());
+    }
+    let (left, right) = tokio::try_join!(left.judge(left_records), right.judge(right_records))?;
     Ok([left, right])
 }
 
@@ -247,6 +311,11 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits
         let elsewhere = std::mem::take(&mut report.elsewhere);
         let attempts = story::Attempts::from_records(&records, &elsewhere, commits);
         lane.stories = attempts.stories(events);
+        if lane.strategy.can_lose()
+            && let Some(lost) = attempts.lost(&report.snapshot.rows, events)
+        {
+            lane.stories.insert(0, lost);
+        }
         for story in &mut lane.stories {
             story.why = why(lane.strategy, story.kind, setting.instances);
         }
@@ -275,6 +344,7 @@ fn why(strategy: Strategy, kind: StoryKind, instances: u32) -> Option<Text> {
         StoryKind::TwoOrders => !strategy.holds_on(instances),
         StoryKind::Held => strategy.holds_on(instances),
         StoryKind::Oversold => false,
+        StoryKind::Lost => strategy.can_lose(),
     };
     is_expected.then_some(strategy.row().why)
 }
@@ -299,18 +369,19 @@ mod tests {
         let with = |tries| Setting { tries, ..MOST };
         assert!(with(1).is_safe(Strategy::Conditional) && with(1).is_safe(Strategy::ProcessLock));
         assert!(!with(2).is_safe(Strategy::Conditional) && !with(2).is_safe(Strategy::ProcessLock));
-        assert!(!with(1).is_safe(Strategy::Naive));
+        assert!(!with(1).is_safe(Strategy::Naive) && !with(1).is_safe(Strategy::MemoryQueue));
     }
 
     #[test]
     fn a_story_is_explained_by_its_strategy_if_its_end_is_to_be_expected() {
-        use StoryKind::{Held, Oversold, TwoOrders};
-        use Strategy::{Naive, ProcessLock, ReentrantLock};
+        use StoryKind::{Held, Lost, Oversold, TwoOrders};
+        use Strategy::{MemoryQueue, Naive, ProcessLock, ReentrantLock};
         // A lock in memory holds on one instance; on two it was luck.
         for (strategy, kind, instances) in [
             (ProcessLock, TwoOrders, 2),
             (ProcessLock, Held, 1),
             (ReentrantLock, Held, 2),
+            (MemoryQueue, Lost, 2),
         ] {
             assert_eq!(why(strategy, kind, instances), Some(strategy.row().why));
         }
@@ -319,6 +390,7 @@ mod tests {
             (ProcessLock, Held, 2),
             (ReentrantLock, TwoOrders, 2),
             (Naive, Oversold, 2),
+            (ReentrantLock, Lost, 2),
         ] {
             assert_eq!(why(strategy, kind, instances), None);
         }

@@ -50,7 +50,8 @@ impl Sampler<'_> {
 
     /// Notes when orders of the lane are first seen. Ends at once if its strategy answers only after the commit.
     async fn watch_commits(&self, lane: usize) {
-        if !self.run.lock().lanes[lane].strategy.is_deferred() {
+        let strategy = self.run.lock().lanes[lane].strategy;
+        if !strategy.is_deferred() && !strategy.can_lose() {
             return;
         }
         loop {

@@ -9,6 +9,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    iter,
     time::Duration,
 };
 
@@ -16,6 +17,7 @@ use strategies::SETNX_UNOWNED_LEASE;
 
 use super::document::{Event, InjectedFault, Request, Story, StoryKind};
 use crate::{
+    checker::OrderRow,
     generator::Record,
     reply::Reply,
     trace::{Step, Trace},
@@ -211,6 +213,33 @@ impl<'a> Attempts<'a> {
         Some(story(StoryKind::TwoOrders, clearest, &[]))
     }
 
+    /// The first order that was told and is not among `rows`, after an instance was killed; and the nearest in time that another
+    /// instance wrote.
+    pub fn lost(&self, rows: &[OrderRow], events: &[Event]) -> Option<Story> {
+        let killed = events
+            .iter()
+            .find(|event| event.what == InjectedFault::KillInstance)?;
+        let told = self.0.iter().filter(|attempt| attempt.order_id().is_some());
+        let (written, lost): (Chosen<'_>, Chosen<'_>) =
+            told.partition(|attempt| rows.iter().any(|row| attempt.order_id() == Some(row.id)));
+        let lost = lost.into_iter().min_by_key(|attempt| attempt.at_us)?;
+        let beside = written
+            .into_iter()
+            .filter(|attempt| attempt.trace.node != lost.trace.node)
+            .min_by_key(|attempt| attempt.at_us.abs_diff(lost.at_us));
+        let chosen = by_arrival(iter::once(lost).chain(beside).collect());
+        let (begin, end) = span(&chosen);
+        let killed_us = ((killed.at * 1e6) as i64).max(end);
+        let mut story = story(StoryKind::Lost, chosen, events);
+        let lost_id = lost.order_id().map(|id| id.to_string());
+        for request in &mut story.requests {
+            if request.order_id == lost_id {
+                request.steps.push(own_step("killed", killed_us - begin));
+            }
+        }
+        Some(story)
+    }
+
     /// Second orders that a foreign DEL let in: the attempt that got no order and deleted the lock of another, that other one,
     /// and the next one of the user that acquired the lock, before the other's lease could end. The soonest come first.
     fn let_in_by_foreign_delete(&self, lease: Duration) -> Vec<Chosen<'_>> {
@@ -363,13 +392,8 @@ fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
         at: arrived + step.at,
         ..step.clone()
     };
-    let consumed = |us: i64| Step {
-        step: "consumed".to_owned(),
-        // Seen on our clock, and never before it was answered.
-        at: ms(us.max(attempt.answered_us()) - zero),
-        took: 0.0,
-        saw: Default::default(),
-    };
+    // Seen on our clock, and never before it was answered.
+    let consumed = |us: i64| own_step("consumed", us.max(attempt.answered_us()) - zero);
     let steps = attempt.trace.steps.iter().map(step);
     let observed = &attempt.record.observed;
     Request {
@@ -382,6 +406,16 @@ fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
         elsewhere: attempt.elsewhere,
         order_id: attempt.order_id().map(|id| id.to_string()),
         steps: steps.chain(attempt.committed_us.map(consumed)).collect(),
+    }
+}
+
+/// A step that no node told, so many µs after the story's first request was sent.
+fn own_step(name: &str, us: i64) -> Step {
+    Step {
+        step: name.to_owned(),
+        at: us as f64 / 1e3,
+        took: 0.0,
+        saw: Default::default(),
     }
 }
 
@@ -634,5 +668,37 @@ mod tests {
         let consumed = last_step(0);
         assert_eq!((consumed.step.as_str(), consumed.at), ("consumed", 20.0));
         assert_eq!(last_step(1).step, "admitted");
+    }
+
+    #[test]
+    fn a_lost_order_is_told_beside_one_that_another_instance_wrote() {
+        let steps = "admitted@100+200 queued@310+0";
+        let records = [
+            record(1, "a", 0, Reply::Ordered(1), steps),
+            record(2, "b", 900, Reply::Ordered(2), steps),
+            record(3, "a", 700, Reply::Ordered(3), steps),
+            record(4, "b", 800, Reply::Ordered(4), steps),
+        ];
+        let rows = [1, 3].map(|id| OrderRow {
+            id,
+            user_id: id as u64,
+            status: 1,
+        });
+        let attempts = Attempts::from_records(&records, &[], &HashMap::from([(3, 2.5)]));
+        let killed = event(InjectedFault::KillInstance, 2.0, None);
+        assert_eq!(attempts.lost(&rows, &[]), None, "nobody was killed");
+        let story = attempts.lost(&rows, &[killed]).expect("a story");
+        let told = story.requests.iter().map(|request| {
+            let last_step = request.steps.last().expect("a step");
+            (
+                request.user_id.as_str(),
+                last_step.step.as_str(),
+                last_step.at,
+            )
+        });
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [("3", "consumed", 2_499.3), ("4", "killed", 1_999.3)]
+        );
     }
 }

@@ -220,13 +220,10 @@ async fn commit_singly(context: BatchContext, buyers: Vec<BatchedBuyer>, orders:
     let context = &context;
     stream::iter(buyers.into_iter().zip(orders))
         .for_each_concurrent(SINGLES_AT_ONCE, |(buyer, order)| async move {
-            let outcome = match context.commit(&[order], buyer.first.deadline).await {
-                Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
-                Err(
-                    BatchError::Order(error) | BatchError::Sales(_, error) | BatchError::All(error),
-                ) => Err(error),
-            };
+            let committing = context.committer.commit_one(order, buyer.first.deadline);
+            let outcome = committing.await;
             let committed = usize::from(outcome.is_ok());
+            context.count(committed);
             buyer.answer(outcome, committed);
         })
         .await;
@@ -255,10 +252,13 @@ impl BatchContext {
         deadline: Deadline,
     ) -> Result<Outcomes, BatchError> {
         let outcomes = self.committer.commit(orders, deadline).await?;
-        let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        self.count(outcomes.iter().filter(|outcome| outcome.is_ok()).count());
+        Ok(outcomes)
+    }
+
+    fn count(&self, committed: usize) {
         if committed > 0 {
             self.stats.sizes.add(committed as u64);
         }
-        Ok(outcomes)
     }
 }
