@@ -47,7 +47,7 @@ const Missions = (() => {
     { id: 'retry', lanes: ['compare-and-set', 'row-lock'], buyers: 200, tries: 1, stock: 100, instances: 2, spreadSeconds: 0, asks: ['left', 'more'], shows: ([left, right]) => left.orders < right.orders },
     { id: 'lease', lanes: ['setnx-unowned', 'setnx-lock'], buyers: 80, tries: 8, stock: 400, instances: 2, spreadSeconds: 4, twoVouchers: true, asks: ['left', 'right'], shows: ([left]) => left.deletedLock },
     { id: 'batch', lanes: ['row-lock', 'group-commit'], buyers: 500, tries: 1, stock: 500, instances: 2, spreadSeconds: 0, inTurn: true, asks: ['right', 'faster'], shows: ([left, right]) => right.perS > left.perS },
-    { id: 'kill', lanes: ['memory-queue', 'stream'], buyers: 200, tries: 1, stock: 200, instances: 2, spreadSeconds: 0, killNode: true, asks: ['left', 'right'], shows: ([left]) => left.lost > 0 },
+    { id: 'kill', lanes: ['memory-queue', 'stream'], buyers: 200, tries: 1, stock: 200, instances: 2, spreadSeconds: 0, killNode: true, asks: ['left', 'right'], shows: ([left, right]) => left.lost > 0 && right.orders > 0 },
   ];
 
   // Whether a judged run shows the point of a mission.

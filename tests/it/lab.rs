@@ -130,6 +130,11 @@ async fn a_request_that_changes_anything_needs_the_token_and_possible_settings()
             json!({"instances": 1, "tries": 1, "twoVouchers": true}),
             "twoVouchers needs tries of 2 or more",
         ),
+        (
+            ["memory-queue", "stream"],
+            json!({"instances": 1, "killNode": true}),
+            "killNode needs two instances",
+        ),
         (["naive", "naive"], json!({"tries": "many"}), "tries"),
     ] {
         let answer = start(&lab, setting(lanes, change)).await;

@@ -56,12 +56,18 @@ impl Keys {
         format!("seckill:stock{}:{voucher_id}", self.tag)
     }
 
+    /// The mark under which a sale on the stream is open.
+    pub fn open(self, voucher_id: u64) -> String {
+        format!("seckill:open{}:{voucher_id}", self.tag)
+    }
+
     /// The keys that may be lost without any order being lost: the hash of pending orders, the counter of ids of a day
     /// (`2026:01:31`), and of each sale the stock counter, the claims and the open mark.
     pub fn replaceable(self, day: &str, voucher_ids: &[u64]) -> Vec<String> {
         let mut keys = vec![self.pending(), format!("icr:order{}:{day}", self.tag)];
         for id in voucher_ids {
-            keys.extend(["order", "open"].map(|name| format!("seckill:{name}{}:{id}", self.tag)));
+            keys.push(format!("seckill:order{}:{id}", self.tag));
+            keys.push(self.open(*id));
             keys.push(self.stock(*id));
         }
         keys

@@ -1,14 +1,22 @@
 //! Publishing a flash sale through the administrator's API.
 
+use std::time::Duration;
+
 use chrono::{TimeDelta, Utc};
+use redis::AsyncCommands;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     Access, Error, Target,
     buyers::{LIMIT, insist},
     http::{Call, Connection},
+    redis_connection,
 };
+
+/// How often it is looked whether a sale is open.
+const POLL: Duration = Duration::from_millis(20);
 
 /// The shop that the sales of this tool belong to, so that they are not listed with any other shop; made where it is missing.
 const SHOP: &str = "压测 load tests";
@@ -55,6 +63,29 @@ pub async fn flash_sale(
         stock,
     );
     make("/voucher/seckill", &voucher, "publishing a sale").await
+}
+
+/// Waits until a sale on the strategy `stream` is open, which it is once it was counted.
+///
+/// # Errors
+/// [`Error::Redis`]; [`Error::Usage`] where it does not open in time.
+pub async fn wait_until_open(access: &Access, voucher_id: u64) -> Result<(), Error> {
+    let mut redis = redis_connection::connect(&access.redis_url).await?;
+    let keys = access.keys();
+    let failed = |source| Error::Redis {
+        what: "while a sale opened",
+        source,
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < LIMIT {
+        let mark: Option<String> = redis.hget(keys.pending(), "mark").await.map_err(failed)?;
+        let open: Option<String> = redis.get(keys.open(voucher_id)).await.map_err(failed)?;
+        if mark.is_some() && mark == open {
+            return Ok(());
+        }
+        sleep(POLL).await;
+    }
+    Err(Error::Usage(format!("sale {voucher_id} does not open")))
 }
 
 /// What is published: a sale that began yesterday and ends tomorrow, in whatever zone a node reads its times. Without the

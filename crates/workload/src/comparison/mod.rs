@@ -25,7 +25,7 @@ use crate::{
     kill,
     latency::Recorder,
     order_rows::OrderRows,
-    sessions,
+    publish, sessions,
 };
 
 pub mod document;
@@ -232,6 +232,16 @@ struct LaneSale<'a> {
 }
 
 impl LaneSale<'_> {
+    /// Waits until all its buyers can be admitted.
+    async fn open(&self) -> Result<(), Error> {
+        let strategy = self.options.strategy.parse::<Strategy>();
+        if strategy.is_ok_and(Strategy::is_deferred) {
+            let access = &self.options.environment.access;
+            return publish::wait_until_open(access, self.voucher_id).await;
+        }
+        Ok(())
+    }
+
     async fn sell(&self) -> Result<Vec<Record>, Error> {
         burst::sell(self.voucher_id, self.options, self.buyers).await
     }
@@ -268,6 +278,8 @@ async fn sell_and_kill(
 ) -> Result<[Report; 2], Error> {
     // On connections of its own: the sampler uses the others.
     let order_rows = OrderRows::open(&environment.access.database_url).await?;
+    // A sale that is not counted yet could not be counted while its row is locked.
+    tokio::try_join!(left.open(), right.open())?;
     let locked = order_rows.lock([left.voucher_id, right.voucher_id]).await?;
     let (left_records, right_records) = tokio::try_join!(left.sell(), right.sell())?;
     let is_stopped = run_state.live.iter().any(|live| live.stop.is_cancelled());
