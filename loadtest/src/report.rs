@@ -168,12 +168,11 @@ impl Checked {
         self
     }
 
-    /// As [`cut_short`](Self::cut_short), where a check may fail only because the run is incomplete: such a check is
-    /// unclear.
+    /// Where a check may fail for a reason that is no fault of the service: what does not hold is unclear.
     #[must_use]
-    pub fn cut_short_and_unclear(mut self) -> Self {
+    pub fn unclear_at_worst(mut self) -> Self {
         self.checks = self.checks.into_iter().map(Check::needed).collect();
-        self.cut_short()
+        self
     }
 
     /// What the run proved.
@@ -240,6 +239,8 @@ mod tests {
         assert_eq!(exit_code(&[&good, &unclear, &shown]), ExitCode::from(2));
         assert_eq!(exit_code(&[&bad, &unclear, &good]), ExitCode::from(1));
         assert_eq!(exit_code(&[]), ExitCode::from(2), "no check proves nothing");
+        let excused = report(&[&bad, &good]).unclear_at_worst();
+        assert_eq!(excused.result(), CheckResult::Unclear);
         let text = report(&[&good, &bad]).to_string();
         assert!(
             text.contains("lost          1        0  VIOLATION"),
