@@ -14,7 +14,10 @@ use super::{
     reads::{Answer, read_all},
     stage::{Stage, UNEXPLAINED},
 };
-use crate::report::{Check, Checked};
+use crate::{
+    report::{Check, Checked},
+    spread::median,
+};
 
 /// Readers of each instance, each with a connection of its own.
 const READERS: u32 = 1000;
@@ -94,66 +97,47 @@ pub async fn run(stage: &Stage) -> Result<Checked, Error> {
     })
 }
 
-/// Lets the key expire under all readers.
+/// Lets the key expire under all readers, who read the shop at one instant while the table is locked.
 async fn expire_under(
     readers: &mut Connections,
     stage: &Stage,
     strategy: &'static str,
 ) -> Result<Round, Error> {
     let shop = stage.shops[0];
-    // One read by each instance stores the shop anew, in the strategy's own form, and fills the instances' memory.
     stage.keys.remove(&[shop]).await?;
     sleep(COPIES_GONE_AFTER).await;
-    let ids = vec![shop; stage.nodes.len()];
-    let filling = stage.read_each(Some(strategy), ids).await?;
-    if filling.loads == 0 {
-        let detail = "a load was not counted: --nodes must be the instances, not a proxy";
-        return Err(Error::Usage(detail.to_owned()));
-    }
     if strategy == LOGICAL_EXPIRY {
+        // Its key never leaves: a read stores the shop anew, and then its time is over.
+        stage.read_each(Some(strategy), vec![shop]).await?;
         stage.keys.expire_logically(shop).await?;
-    } else {
-        stage.keys.remove(&[shop]).await?;
+        sleep(COPIES_GONE_AFTER).await;
     }
-    sleep(COPIES_GONE_AFTER).await;
     readers.open().await?;
-    let bursting = burst_while_locked(readers, stage, strategy);
-    let (round, counts) = stage.counting(bursting).await?;
-    Ok(Round {
-        loads: counts.loads,
-        unexplained: counts.unexplained,
-        ..round
-    })
-}
-
-/// Lets all readers read the shop at one instant while the table is locked; then waits until the key is rebuilt. Does not
-/// count loads.
-async fn burst_while_locked(
-    readers: &mut Connections,
-    stage: &Stage,
-    strategy: &'static str,
-) -> Result<Round, Error> {
-    let shop = stage.shops[0];
     let ids = vec![shop; readers.count()];
-    stage.table.lock().await?;
-    let begin = Instant::now() + LEAD;
-    let due = Some(begin);
-    let silent = Progress::Silent;
-    let reading = read_all(readers, Some(strategy), ids, due, silent, &stage.stop);
-    let (reads, load_time) = tokio::try_join!(reading, async {
-        sleep_until((begin + SLOW_LOAD).into()).await;
-        stage.table.unlock().await?;
-        Ok::<_, Error>(begin.elapsed())
-    })?;
-    let is_rebuilt = until(REBUILD_LIMIT, async || {
-        stage.keys.is_fresh(shop).await.unwrap_or(false)
-    })
-    .await;
+    let bursting = async {
+        stage.table.lock().await?;
+        let begin = Instant::now() + LEAD;
+        let due = Some(begin);
+        let silent = Progress::Silent;
+        let reading = read_all(readers, Some(strategy), ids, due, silent, &stage.stop);
+        let (reads, load_time) = tokio::try_join!(reading, async {
+            sleep_until((begin + SLOW_LOAD).into()).await;
+            stage.table.unlock().await?;
+            Ok(begin.elapsed())
+        })?;
+        // Also loads in the background are counted.
+        let is_rebuilt = until(REBUILD_LIMIT, async || {
+            stage.keys.is_fresh(shop).await.unwrap_or(false)
+        })
+        .await;
+        Ok::<_, Error>((reads, load_time, is_rebuilt))
+    };
+    let ((reads, load_time, is_rebuilt), counts) = stage.counting(bursting).await?;
     let failed = reads.iter().filter(|read| read.answer != Answer::Shop);
     let slowest = reads.iter().map(|read| read.latency).max();
     Ok(Round {
-        loads: 0,
-        unexplained: 0,
+        loads: counts.loads,
+        unexplained: counts.unexplained,
         last_answer: slowest.unwrap_or_default().div_duration_f64(load_time),
         failed: failed.count() as u64 + u64::from(!is_rebuilt),
     })
@@ -162,12 +146,11 @@ async fn burst_while_locked(
 /// Checks all rounds of a read strategy: each by what the strategy promises about an expiry.
 fn check(strategy: &str, promise: Option<f64>, rounds: &[Round]) -> Vec<Check> {
     let loads: Vec<_> = rounds.iter().map(|round| round.loads).collect();
-    let last_answers = rounds.iter().map(|round| round.last_answer);
-    let last_answer = last_answers.fold(0.0, f64::max);
+    let last_answer = median(rounds.iter().map(|round| round.last_answer));
     let last_answer_text = format!("after {last_answer:.2} loads");
     let loads_name = format!("{strategy}: loads per expiry");
     let loads_text = format!("{loads:?}");
-    let last_answer_name = format!("{strategy}: last answer");
+    let last_answer_name = format!("{strategy}: last answer (median)");
     let Some(within) = promise else {
         let is_shown = loads.iter().any(|loads| *loads >= STAMPEDE_LOADS);
         let allowed = format!("once {STAMPEDE_LOADS}");
@@ -205,15 +188,16 @@ mod tests {
         };
         let good = round(1, 0, 0.2, 0);
         for (promise, round, expected) in [
-            (Some(2.0), round(1, 0, 1.9, 0), Holds),
-            (Some(2.0), round(1, 0, 2.1, 0), Unclear),
+            // The median of these two rounds is half of what they add up to.
+            (Some(2.0), round(1, 0, 3.8, 0), Holds),
+            (Some(2.0), round(1, 0, 3.9, 0), Unclear),
             (Some(2.0), round(2, 0, 0.2, 0), Violation),
             (Some(2.0), round(0, 0, 0.2, 0), Violation),
             (Some(2.0), round(1, 1, 0.2, 0), Violation),
             (Some(2.0), round(1, 0, 0.2, 3), Violation),
             // Nobody waits for the load.
-            (Some(1.0), round(1, 0, 0.9, 0), Holds),
-            (Some(1.0), round(1, 0, 1.1, 0), Unclear),
+            (Some(1.0), round(1, 0, 1.8, 0), Holds),
+            (Some(1.0), round(1, 0, 1.9, 0), Unclear),
             // A stampede must show where nothing prevents it.
             (None, round(100, 0, 1.6, 0), Shown),
             (None, round(99, 0, 1.6, 0), Unclear),
