@@ -8,6 +8,16 @@ use std::{
 use serde::Serialize;
 use workload::table::render;
 
+/// The codes of green, yellow and red, by what a line ends with.
+const COLOURS: [(&str, u8); 6] = [
+    ("holds", 32),
+    ("No violation.", 32),
+    ("unclear", 33),
+    ("could not be checked.", 33),
+    ("VIOLATION", 31),
+    ("VIOLATION: see above.", 31),
+];
+
 /// The result of a check, or of all checks of a run; the worst comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -175,6 +185,19 @@ impl Checked {
         self
     }
 
+    /// The report for a terminal: results in green, yellow and red.
+    pub fn in_colour(&self) -> String {
+        let plain = self.to_string();
+        let coloured = plain.lines().map(|line| {
+            let colour = COLOURS.iter().find(|(word, _)| line.ends_with(word));
+            colour.map_or(line.to_owned(), |(word, code)| {
+                let before = &line[..line.len() - word.len()];
+                format!("{before}\x1b[{code}m{word}\x1b[0m")
+            })
+        });
+        coloured.collect::<Vec<_>>().join("\n")
+    }
+
     /// What the run proved.
     pub fn result(&self) -> CheckResult {
         CheckResult::worst(&self.checks)
@@ -241,6 +264,9 @@ mod tests {
         assert_eq!(exit_code(&[]), ExitCode::from(2), "no check proves nothing");
         let excused = report(&[&bad, &good]).unclear_at_worst();
         assert_eq!(excused.result(), CheckResult::Unclear);
+        let coloured = report(&[&good, &bad]).in_colour();
+        assert!(coloured.contains("  \x1b[32mholds\x1b[0m\n"), "{coloured}");
+        assert!(coloured.ends_with("\x1b[31mVIOLATION: see above.\x1b[0m"));
         let text = report(&[&good, &bad]).to_string();
         assert!(
             text.contains("lost          1        0  VIOLATION"),

@@ -53,6 +53,8 @@ fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
         "--time-zone",
     );
     refused(&["dance"], &[], "Usage");
+    refused(&["burst", "--buyer", "3"], &[], "'--buyers'");
+    refused(&["cache", "stampeed"], &[], "'stampede'");
     for command in ["burst", "publish"] {
         refused(
             &[command, "--strategy", "reentrant"],

@@ -209,10 +209,9 @@ pub async fn run_on_sale(
         ..
     } = &options.environment;
     let total = buyers.len() * options.tries as usize;
-    let what = format!("{} on voucher {voucher_id}", options.strategy);
     let generating = generate(options, voucher_id, &buyers);
     let mut records = progress
-        .watch(&what, total as u64, &options.live, generating)
+        .watch(&options.strategy, total as u64, &options.live, generating)
         .await?;
     let elsewhere = records
         .extract_if(.., |record| options.is_elsewhere(record.observed.attempt))
