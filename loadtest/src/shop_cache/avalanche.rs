@@ -6,23 +6,18 @@
 use workload::Error;
 
 use super::{
-    reads::{Answer, answered, read_all},
-    stage::{CONNECTIONS, Stage},
+    reads::{Answer, Strategy, answered},
+    stage::Stage,
 };
 use crate::report::{Check, Checked};
 
 /// Not logical expiry: its keys never leave Redis.
-const STRATEGY: &str = "layered";
+const STRATEGY: Strategy = Some("layered");
 /// Of so many keys one may expire in the worst second; evenly spread over six minutes, one of 360 would.
 const PART: usize = 20;
 
 pub async fn run(stage: &Stage) -> Result<Checked, Error> {
-    let mut readers = stage.connect(CONNECTIONS).await?;
-    let ids = stage.shops.clone();
-    let strategy = Some(STRATEGY);
-    let progress = stage.progress;
-    let reading = read_all(&mut readers, strategy, ids, None, progress, &stage.stop);
-    let (reads, _) = stage.counting(reading).await?;
+    let (reads, _) = stage.read_once(STRATEGY, stage.shops.clone()).await?;
     let expiries = stage.keys.expiries(&stage.shops).await?;
     let mut checks = check(expiries, reads.len());
     checks.push(answered(&reads, &[Answer::Shop]));

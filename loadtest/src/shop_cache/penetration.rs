@@ -7,15 +7,17 @@ use testkit::wait::poll;
 use workload::Error;
 
 use super::{
-    reads::{Answer, Read, Strategy, absent, answered, read_all},
-    stage::{CONNECTIONS, Counts, Stage, UNEXPLAINED},
+    reads::{Answer, Read, Strategy, absent, answered},
+    stage::{Counts, Stage, UNEXPLAINED},
 };
 use crate::report::{Check, Checked};
 
 const STRATEGY: Strategy = Some("layered");
 const REQUESTS: usize = 100_000;
 /// One of so many absent ids may pass the service's filter.
-const FALSE_POSITIVE: usize = 100;
+const FALSE_POSITIVE: u64 = 100;
+/// Requests that show whether the filter is filled.
+const PROBE: usize = 500;
 /// Longest wait for a filter that is being filled.
 const FILTER_WAIT: Duration = Duration::from_secs(15);
 /// Pause before asking it again.
@@ -23,11 +25,8 @@ const FILTER_PAUSE: Duration = Duration::from_millis(200);
 
 pub async fn run(stage: &Stage) -> Result<Checked, Error> {
     await_filter(stage).await?;
-    let mut readers = stage.connect(CONNECTIONS).await?;
     let ids = iter::repeat_with(absent).take(REQUESTS).collect();
-    let progress = stage.progress;
-    let reading = read_all(&mut readers, STRATEGY, ids, None, progress, &stage.stop);
-    let (reads, counts) = stage.counting(reading).await?;
+    let (reads, counts) = stage.read_once(STRATEGY, ids).await?;
     Ok(Checked {
         scenario: "cache penetration",
         heading: format!("Random absent ids, asked of {} in turn.", stage.urls()),
@@ -39,30 +38,32 @@ pub async fn run(stage: &Stage) -> Result<Checked, Error> {
     })
 }
 
-fn check(reads: &[Read], counts: Counts) -> Vec<Check> {
-    let allowed_loads = reads.len() / FALSE_POSITIVE;
-    vec![
-        answered(reads, &[Answer::Absent]),
-        Check::at_most("loads", counts.loads, allowed_loads as u64),
-        Check::none(UNEXPLAINED, counts.unexplained),
-    ]
-}
-
-/// Asks each instance for absent ids until the filters of all of them answer.
+/// Asks for absent ids until no more of them are loaded than pass a filter that is filled.
 async fn await_filter(stage: &Stage) -> Result<(), Error> {
-    let instances = stage.nodes.len();
-    let answered = poll(FILTER_WAIT, FILTER_PAUSE, async || {
-        let ids = iter::repeat_with(absent).take(instances).collect();
-        let counts = stage.read_each(STRATEGY, ids).await?;
-        let is_over = counts.filtered >= instances as u64 || stage.stop.is_cancelled();
-        Ok::<_, Error>(is_over.then_some(()))
+    let answers = poll(FILTER_WAIT, FILTER_PAUSE, async || {
+        let ids = iter::repeat_with(absent).take(PROBE).collect();
+        let (reads, counts) = stage.read_once(STRATEGY, ids).await?;
+        let is_filled = counts.loads <= allowed_loads(&reads);
+        Ok::<_, Error>(is_filled.then_some(()))
     });
-    answered.await?.ok_or_else(|| {
+    answers.await?.ok_or_else(|| {
         Error::Usage(format!(
             "no Bloom filter answers on one of {}: is it switched off there?",
             stage.urls()
         ))
     })
+}
+
+fn allowed_loads(reads: &[Read]) -> u64 {
+    reads.len() as u64 / FALSE_POSITIVE
+}
+
+fn check(reads: &[Read], counts: Counts) -> Vec<Check> {
+    vec![
+        answered(reads, &[Answer::Absent]),
+        Check::at_most("loads", counts.loads, allowed_loads(reads)),
+        Check::none(UNEXPLAINED, counts.unexplained),
+    ]
 }
 
 #[cfg(test)]

@@ -10,12 +10,11 @@ use std::{
 use hyper::header::{HeaderName, HeaderValue};
 use rand::Rng;
 use serde::Deserialize;
-use tokio_util::sync::CancellationToken;
 use workload::{
     Error,
     driver::{Connections, Done, Job},
     http::{Call, Failure, Response},
-    live::{Live, Progress, lock},
+    live::{Live, lock},
     reply::Envelope,
 };
 
@@ -165,23 +164,6 @@ pub async fn read(
     connections.drive(live, next, ended).await?;
     let reads = std::mem::take(&mut *lock(&reads));
     Ok(reads)
-}
-
-/// Reads all of `ids` in their order, each once: all at the instant `due`, or, without one, each as soon as a connection is
-/// free. After `stop` it returns the reads that were made.
-pub async fn read_all(
-    connections: &mut Connections,
-    strategy: Strategy,
-    ids: Vec<u64>,
-    due: Option<Instant>,
-    progress: Progress,
-    stop: &CancellationToken,
-) -> Result<Vec<Read>, Error> {
-    let total = ids.len() as u64;
-    let live = Arc::new(Live::stopped_by(stop));
-    let ids = ids.into_iter().map(move |id| (id, due));
-    let reading = read(connections, strategy, &live, ids);
-    progress.watch("reads", total, &live, reading).await
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 //! the database says it has executed.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -12,12 +15,12 @@ use workload::{
     Access, Environment, Error, Target,
     driver::Connections,
     http::{Call, Connection},
-    live::Progress,
+    live::{Live, Progress},
 };
 
 use super::{
     keys::RedisKeys,
-    reads::{LIMIT, Strategy, read_all},
+    reads::{self, LIMIT, Read, Strategy},
     shops::ShopTable,
 };
 use crate::report::{Check, Checked};
@@ -28,10 +31,9 @@ pub const UNEXPLAINED: &str = "statements of the database without a load";
 pub const SHOPS: u64 = 1000;
 /// Connections of the readers to each instance, in most scenarios.
 pub const CONNECTIONS: u32 = 64;
-/// Counters in the metrics of an instance: reads that the Bloom filter answered, loads, reads for which Redis could not be
-/// asked, and reads whose value Redis did not store.
-const SERIES: [&str; 4] = [
-    "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}",
+/// Counters in the metrics of an instance: loads, reads for which Redis could not be asked, and reads whose value Redis did
+/// not store.
+const SERIES: [&str; 3] = [
     "seckill_cache_loads_total{cache=\"shop\"}",
     "seckill_cache_bypassed_total{cache=\"shop\"}",
     "seckill_cache_not_stored_total{cache=\"shop\"}",
@@ -61,8 +63,6 @@ pub struct Stage {
 /// What was counted during some work.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
-    /// Reads that the Bloom filter answered.
-    pub filtered: u64,
     /// Reads of the database.
     pub loads: u64,
     /// Prepared statements of all clients that the database has executed, beyond the loads and what is allowed for others.
@@ -130,18 +130,41 @@ impl Stage {
         Ok((done, counts))
     }
 
-    /// Reads these shops at the same instant, one from each instance; returns what was counted meanwhile.
-    pub async fn read_each(&self, strategy: Strategy, ids: Vec<u64>) -> Result<Counts, Error> {
-        let mut readers = self.connect(1).await?;
-        let due_now = Some(Instant::now());
-        let silent = Progress::Silent;
-        let reading = read_all(&mut readers, strategy, ids, due_now, silent, &self.stop);
-        self.counting(reading).await.map(|(_, counts)| counts)
+    /// Reads all of `ids` in their order, each once: all at the instant `due`, or, without one, each as soon as a connection
+    /// is free. After `stop` it returns the reads that were made.
+    pub async fn read(
+        &self,
+        readers: &mut Connections,
+        strategy: Strategy,
+        ids: Vec<u64>,
+        due: Option<Instant>,
+    ) -> Result<Vec<Read>, Error> {
+        // What is read at one instant is over before there is progress.
+        let progress = match due {
+            Some(_) => Progress::Silent,
+            None => self.progress,
+        };
+        let total = ids.len() as u64;
+        let live = Arc::new(Live::stopped_by(&self.stop));
+        let ids = ids.into_iter().map(move |id| (id, due));
+        let reading = reads::read(readers, strategy, &live, ids);
+        progress.watch("reads", total, &live, reading).await
+    }
+
+    /// Reads these shops as fast as it goes; returns the reads, and what was counted meanwhile.
+    pub async fn read_once(
+        &self,
+        strategy: Strategy,
+        ids: Vec<u64>,
+    ) -> Result<(Vec<Read>, Counts), Error> {
+        let mut readers = self.connect(CONNECTIONS).await?;
+        let reading = self.read(&mut readers, strategy, ids, None);
+        self.counting(reading).await
     }
 
     /// What all instances have counted so far in each of [`SERIES`], and how many statements the database has executed.
-    async fn counters(&self) -> Result<[u64; 5], Error> {
-        let mut counters = [0, 0, 0, 0, self.table.statements().await?];
+    async fn counters(&self) -> Result<[u64; 4], Error> {
+        let mut counters = [0, 0, 0, self.table.statements().await?];
         for node in &self.nodes {
             let failed = |reason: String| Error::Unreachable {
                 url: node.to_string(),
@@ -181,12 +204,11 @@ impl Stage {
 
 impl Counts {
     /// The difference of the counters before and after; 0 where it is negative, because an instance was started anew.
-    fn from_counters(before: [u64; 5], after: [u64; 5], instances: usize, time: Duration) -> Self {
-        let [filtered, loads, unasked, not_stored, statements] =
-            [0, 1, 2, 3, 4].map(|index| after[index].saturating_sub(before[index]));
+    fn from_counters(before: [u64; 4], after: [u64; 4], instances: usize, time: Duration) -> Self {
+        let [loads, unasked, not_stored, statements] =
+            [0, 1, 2, 3].map(|index| after[index].saturating_sub(before[index]));
         let other_statements = OTHERS + BACKGROUND_PER_S * instances as f64 * time.as_secs_f64();
         Self {
-            filtered,
             loads,
             bypassed: unasked + not_stored,
             unexplained: statements.saturating_sub(loads + other_statements as u64),
@@ -201,10 +223,10 @@ mod tests {
     #[test]
     fn statements_without_a_load_are_unexplained_except_the_instances_own() {
         let unexplained = |statements: u64, seconds: u64| {
-            let before = [7, 3, 1, 1, 9];
-            let after = [7, 4, 2, 3, 9 + statements];
+            let before = [3, 1, 1, 9];
+            let after = [4, 2, 3, 9 + statements];
             let counts = Counts::from_counters(before, after, 2, Duration::from_secs(seconds));
-            assert_eq!((counts.filtered, counts.loads, counts.bypassed), (0, 1, 3));
+            assert_eq!([counts.loads, counts.bypassed], [1, 3]);
             counts.unexplained
         };
         // Two instances execute some 8 a second by themselves.

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use testkit::wait::until;
 use tokio::time::{sleep, sleep_until};
-use workload::{Error, driver::Connections, live::Progress};
+use workload::{Error, driver::Connections};
 
 use super::{
-    reads::{Answer, read_all},
+    reads::Answer,
     stage::{Stage, UNEXPLAINED},
 };
 use crate::{
@@ -108,7 +108,7 @@ async fn expire_under(
     sleep(COPIES_GONE_AFTER).await;
     if strategy == LOGICAL_EXPIRY {
         // Its key never leaves: a read stores the shop anew, and then its time is over.
-        stage.read_each(Some(strategy), vec![shop]).await?;
+        stage.read_once(Some(strategy), vec![shop]).await?;
         stage.keys.expire_logically(shop).await?;
         sleep(COPIES_GONE_AFTER).await;
     }
@@ -117,9 +117,7 @@ async fn expire_under(
     let bursting = async {
         stage.table.lock().await?;
         let begin = Instant::now() + LEAD;
-        let due = Some(begin);
-        let silent = Progress::Silent;
-        let reading = read_all(readers, Some(strategy), ids, due, silent, &stage.stop);
+        let reading = stage.read(readers, Some(strategy), ids, Some(begin));
         let (reads, load_time) = tokio::try_join!(reading, async {
             sleep_until((begin + SLOW_LOAD).into()).await;
             stage.table.unlock().await?;
