@@ -115,14 +115,14 @@ fn needed(options: &PlanOptions, stations: &[Station; 5]) -> Plan {
         let busy_us = orders_per_s * station.order_us + refusals_per_s * station.refusal_us;
         busy_us / 1e6 / PLANNED_LOAD
     });
-    let mut most = (1.0, "nothing");
+    let mut scarcest = (1.0, "nothing");
     for (station, servers) in stations.iter().zip(servers) {
         let times = servers / station.servers;
-        if times > most.0 {
-            most = (times, station.name);
+        if times > scarcest.0 {
+            scarcest = (times, station.name);
         }
     }
-    let gives_way = match most {
+    let gives_way = match scarcest {
         (times, name) if times > 1.0 => format!("{name} ({})", figure(times)),
         (_, name) => name.to_owned(),
     };

@@ -53,8 +53,9 @@ impl ShopTable {
             .await
             .and_then(|row| row.try_get(1))
             .map_err(failed)?;
-        let not_a_count = |_| failed(sqlx::Error::Protocol(format!("a count of '{value}'")));
-        value.parse().map_err(not_a_count)
+        value
+            .parse()
+            .map_err(|_| failed(sqlx::Error::Protocol(format!("a count of '{value}'"))))
     }
 
     /// Locks the table against readers: every load begun from now on lasts until [`unlock`](Self::unlock).

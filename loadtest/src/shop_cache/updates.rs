@@ -145,14 +145,14 @@ mod tests {
     /// and 2 were confirmed after 100 and 300 ms.
     fn checks(cut: u64, reads: &[(usize, u64, Answer, Option<u64>)]) -> Vec<Check> {
         let begin = Instant::now();
-        let at = |ms: u64| begin + Duration::from_millis(ms);
-        let versions = vec![at(100), at(300)];
+        let after = |ms: u64| begin + Duration::from_millis(ms);
+        let versions = vec![after(100), after(300)];
         let mut sent_reads = Vec::new();
         for &(target, sent_ms, answer, version) in reads {
             sent_reads.push(Read {
                 target,
                 version,
-                sent: at(sent_ms),
+                sent: after(sent_ms),
                 ..Read::answered(answer)
             });
         }
