@@ -2,6 +2,7 @@
 //! set-up, or nothing proved).
 
 use std::{
+    io::{IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -95,7 +96,7 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
         }
         Scenario::Judge(Run { options, json }) => judge_node(options, json, &stop).await,
         Scenario::Plan(options) => {
-            println!("{}", plan::run(&options)?);
+            print(&plan::run(&options)?);
             Ok(ExitCode::SUCCESS)
         }
         Scenario::Publish(args) => {
@@ -105,10 +106,9 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
                 environment,
             } = args;
             let target = environment.first_target()?;
-            println!(
-                "{}",
-                publish::flash_sale(&environment.access, target, &strategy, stock).await?
-            );
+            let access = &environment.access;
+            let voucher_id = publish::flash_sale(access, target, &strategy, stock).await?;
+            print(&voucher_id.to_string());
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -158,13 +158,22 @@ async fn checked(report: Checked, json: Option<PathBuf>) -> Result<ExitCode, Err
     finish(&report, &report, json).await
 }
 
+/// Prints a text. Its reader may have read enough (`| head`), which is no error.
+fn print(text: &str) {
+    writeln!(std::io::stdout(), "{text}").ok();
+}
+
 /// Prints a report, and writes `data` as JSON where asked.
 async fn finish(
     report: &Checked,
     data: &impl Serialize,
     json: Option<PathBuf>,
 ) -> Result<ExitCode, Error> {
-    println!("{report}");
+    if std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        print(&report.in_colour());
+    } else {
+        print(&report.to_string());
+    }
     if let Some(path) = json {
         let text = serde_json::to_string_pretty(data).map(|text| text + "\n");
         write(&path, text).await?;

@@ -8,6 +8,16 @@ use std::{
 use serde::Serialize;
 use workload::table::render;
 
+/// The codes of green, yellow and red, by what a line ends with.
+const COLOURS: [(&str, u8); 6] = [
+    ("holds", 32),
+    ("No violation.", 32),
+    ("unclear", 33),
+    ("could not be checked.", 33),
+    ("VIOLATION", 31),
+    ("VIOLATION: see above.", 31),
+];
+
 /// The result of a check, or of all checks of a run; the worst comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -168,12 +178,24 @@ impl Checked {
         self
     }
 
-    /// As [`cut_short`](Self::cut_short), where a check may fail only because the run is incomplete: such a check is
-    /// unclear.
+    /// Where a check may fail for a reason that is no fault of the service: what does not hold is unclear.
     #[must_use]
-    pub fn cut_short_and_unclear(mut self) -> Self {
+    pub fn unclear_at_worst(mut self) -> Self {
         self.checks = self.checks.into_iter().map(Check::needed).collect();
-        self.cut_short()
+        self
+    }
+
+    /// The report for a terminal: results in green, yellow and red.
+    pub fn in_colour(&self) -> String {
+        let plain = self.to_string();
+        let coloured = plain.lines().map(|line| {
+            let colour = COLOURS.iter().find(|(word, _)| line.ends_with(word));
+            colour.map_or(line.to_owned(), |(word, code)| {
+                let before = &line[..line.len() - word.len()];
+                format!("{before}\x1b[{code}m{word}\x1b[0m")
+            })
+        });
+        coloured.collect::<Vec<_>>().join("\n")
     }
 
     /// What the run proved.
@@ -240,6 +262,11 @@ mod tests {
         assert_eq!(exit_code(&[&good, &unclear, &shown]), ExitCode::from(2));
         assert_eq!(exit_code(&[&bad, &unclear, &good]), ExitCode::from(1));
         assert_eq!(exit_code(&[]), ExitCode::from(2), "no check proves nothing");
+        let excused = report(&[&bad, &good]).unclear_at_worst();
+        assert_eq!(excused.result(), CheckResult::Unclear);
+        let coloured = report(&[&good, &bad]).in_colour();
+        assert!(coloured.contains("  \x1b[32mholds\x1b[0m\n"), "{coloured}");
+        assert!(coloured.ends_with("\x1b[31mVIOLATION: see above.\x1b[0m"));
         let text = report(&[&good, &bad]).to_string();
         assert!(
             text.contains("lost          1        0  VIOLATION"),

@@ -53,6 +53,8 @@ fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
         "--time-zone",
     );
     refused(&["dance"], &[], "Usage");
+    refused(&["burst", "--buyer", "3"], &[], "'--buyers'");
+    refused(&["cache", "stampeed"], &[], "'stampede'");
     for command in ["burst", "publish"] {
         refused(
             &[command, "--strategy", "reentrant"],
@@ -65,8 +67,6 @@ fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
         let nodes = [("NODES", "https://127.0.0.1")];
         refused(&["cache", scenario], &nodes, "http://127.0.0.1:8080");
     }
-    let unknown = ["cache", "stampede", "--read-strategies", "mutex,mutexes"];
-    refused(&unknown, &[], "values: cache-aside, ");
     refused(&["cache", "read", "--rate", "0"], &[], "above 0");
     let closed = "http://127.0.0.1:1";
     refused(

@@ -214,11 +214,10 @@ pub async fn sell(
     buyers: &Arc<[Buyer]>,
 ) -> Result<Vec<Record>, Error> {
     let total = buyers.len() * options.tries as usize;
-    let what = format!("{} on voucher {voucher_id}", options.strategy);
     let generating = generate(options, voucher_id, buyers);
     let progress = options.environment.progress;
     progress
-        .watch(&what, total as u64, &options.live, generating)
+        .watch(&options.strategy, total as u64, &options.live, generating)
         .await
 }
 

@@ -4,7 +4,7 @@
 //! they truly overlap, on one instance and across them.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -200,14 +200,34 @@ pub async fn generate(
     };
     options.live.opened.cancel();
     let watched = options.clone();
+    let orders = Mutex::default();
     purchases
         .make(&mut connections, &options.live, move |attempt, record| {
-            if !watched.is_elsewhere(attempt.attempt) {
-                let reply = &record.observed.reply;
-                watched.live.attempt(reply, record.latency());
+            if watched.is_elsewhere(attempt.attempt) {
+                return;
+            }
+            let ObservedReply { user_id, reply, .. } = &record.observed;
+            watched.live.attempt(reply, record.latency());
+            if let Reply::Ordered(id) = reply
+                && is_one_too_many(&mut lock(&orders), *user_id, *id, watched.stock)
+            {
+                watched.live.violation();
             }
         })
         .await
+}
+
+/// Adds an order to those that were told, by buyer and id. Whether it is the buyer's second, or there are more than
+/// vouchers.
+fn is_one_too_many(
+    orders: &mut BTreeSet<(u64, i64)>,
+    user_id: u64,
+    order_id: i64,
+    stock: u32,
+) -> bool {
+    let is_new = orders.insert((user_id, order_id));
+    let of_buyer = orders.range((user_id, i64::MIN)..=(user_id, i64::MAX));
+    is_new && (of_buyer.count() > 1 || orders.len() > stock as usize)
 }
 
 #[cfg(test)]

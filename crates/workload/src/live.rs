@@ -21,6 +21,8 @@ pub struct Live {
     done: AtomicU64,
     /// Successes among them.
     orders: AtomicU64,
+    /// Successes that cannot all be right. The verdict, which knows the tables, may find more.
+    violations: AtomicU64,
     /// The reply and the latency of each attempt to buy, since they were taken last.
     window: Mutex<Vec<(Reply, Duration)>>,
     /// Cancelled when all connections are open and the first request is sent.
@@ -50,6 +52,11 @@ impl Live {
         lock(&self.window).push((reply.clone(), latency));
     }
 
+    /// Counts one success that is one too many.
+    pub fn violation(&self) {
+        self.violations.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The reply and the latency of each attempt to buy that finished since the last call.
     pub fn take_window(&self) -> Vec<(Reply, Duration)> {
         std::mem::take(&mut *lock(&self.window))
@@ -64,6 +71,24 @@ impl Live {
     pub fn orders(&self) -> u64 {
         self.orders.load(Ordering::Relaxed)
     }
+}
+
+/// A line of progress: how much of `total` (0: not known) is done. Violations are red if `colour`.
+fn progress_line(what: &str, total: u64, live: &Live, rate: f64, colour: bool) -> String {
+    let mut line = format!("{what}: {}", live.done());
+    if total > 0 {
+        line += &format!("/{total}");
+    }
+    line += &format!(" done, {rate:.0}/s");
+    if live.orders() > 0 {
+        line += &format!(", orders {}", live.orders());
+    }
+    match (live.violations.load(Ordering::Relaxed), colour) {
+        (0, _) => {}
+        (count, true) => line += &format!(", \x1b[31mviolations {count}\x1b[0m"),
+        (count, false) => line += &format!(", violations {count}"),
+    }
+    line
 }
 
 /// Locks a mutex. What it holds, counts and records, is as good after a panic as before.
@@ -108,21 +133,7 @@ impl Progress {
         let mut done_before = 0;
         let mut last_tick = begin;
         loop {
-            let line = |rate: f64| {
-                let orders = match live.orders() {
-                    0 => String::new(),
-                    orders => format!(", {orders} orders"),
-                };
-                let of_total = if total > 0 {
-                    format!("/{total}")
-                } else {
-                    String::new()
-                };
-                format!(
-                    "{what}: {}{of_total} done{orders}, {rate:.0}/s",
-                    live.done()
-                )
-            };
+            let line = |rate: f64| progress_line(what, total, live, rate, terminal);
             tokio::select! {
                 biased;
                 result = &mut work => {
@@ -157,4 +168,21 @@ fn rewrite(text: &str) {
     write!(stderr, "\r\x1b[2K{text}")
         .and_then(|()| stderr.flush())
         .ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_shows_orders_and_violations_once_there_are_some() {
+        let live = Live::default();
+        live.count(false);
+        let line = |colour| progress_line("naive", 9, &live, 1.4, colour);
+        assert_eq!(line(true), "naive: 1/9 done, 1/s");
+        live.count(true);
+        live.violation();
+        assert_eq!(line(false), "naive: 2/9 done, 1/s, orders 1, violations 1");
+        assert!(line(true).ends_with(", \x1b[31mviolations 1\x1b[0m"));
+    }
 }

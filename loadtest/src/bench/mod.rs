@@ -15,6 +15,7 @@ pub mod baseline;
 mod durable;
 mod environment;
 mod generator;
+mod growth;
 mod micro;
 mod options;
 mod plan;

@@ -58,6 +58,16 @@ pub const REDIS_US: Figure = Figure("Redis µs", |run| run.cpu.redis_us);
 pub const CLIENT_US: Figure = Figure("client µs", |run| run.cpu.client_us);
 pub const SERVERS_US: Figure = Figure("all servers' µs", |run| run.cpu.servers_us());
 
+/// The medians of what `runs` cost.
+pub fn median_cost(runs: &[Run]) -> Cost {
+    Cost {
+        service_us: SERVICE_US.median(runs),
+        database_us: DATABASE_US.median(runs),
+        redis_us: REDIS_US.median(runs),
+        client_us: CLIENT_US.median(runs),
+    }
+}
+
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

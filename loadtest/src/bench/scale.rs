@@ -9,18 +9,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use workload::http::{Call, Connection};
+use workload::markdown::count;
 use workload::{descriptors, markdown};
 
 use crate::bench::environment::{BUYERS, Environment, PLAIN};
+use crate::bench::growth::{self, Rows};
 use crate::bench::micro;
 use crate::bench::options::{BenchArgs, say};
 use crate::bench::plan::{Plan, Stock};
 use crate::bench::run::*;
 use crate::bench::sales;
 use crate::bench::servers::{self, Server};
-use crate::plan::figures::{Answer, Cost, Figures, Level, MeasuredSale, Memory};
+use crate::plan::figures::{Cost, Figures, MeasuredSale};
 use crate::plan::tables;
-use crate::spread::{Spread, compare_rounds, median};
+use crate::spread::median;
 
 /// Clients of the closed loop, spread over the instances.
 const CLIENTS: usize = 512;
@@ -31,16 +33,31 @@ const LONGEST_SALE: Duration = Duration::from_secs(60);
 /// The smaller number of sessions; where sessions grow, so many attempts are made in a run, each by another buyer.
 const FEW_SESSIONS: usize = 10_000;
 
+/// What was measured: the figures of the capacity plan, and tables of docs/BENCHMARKS.md.
+struct Measured {
+    figures: Figures,
+    growth: String,
+    memory: String,
+}
+
 /// Measures everything, and prints the tables.
 pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
-    let figures = measure(args).await?;
-    for (_, _, table) in tables::all(&figures)? {
-        println!("{table}");
+    let Measured {
+        figures,
+        growth,
+        memory,
+    } = measure(args).await?;
+    println!("{growth}\n{memory}");
+    for (_, _, text) in tables::all(&figures)? {
+        println!("{text}");
     }
     if args.write {
         let text = serde_json::to_string_pretty(&figures)? + "\n";
         std::fs::write(markdown::path("scale.json"), text)?;
         tables::write(&figures)?;
+        let benchmarks = markdown::path("BENCHMARKS.md");
+        markdown::write(&benchmarks, "scale-growth", &growth)?;
+        markdown::write(&benchmarks, "scale-memory", &memory)?;
         println!(
             "Written: docs/scale.json, and the tables of docs/BENCHMARKS.md and docs/SCALING.md"
         );
@@ -48,14 +65,14 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
+async fn measure(args: &BenchArgs) -> anyhow::Result<Measured> {
     let began = Instant::now();
     let main = Environment::open(args, PLAIN, BUYERS).await?;
     say("one instance");
     let (costs, sale) = one_instance(&main).await?;
     let commit_ms = micro::commits(&main.pool).await?.p50_ms;
     say("memory");
-    let memory = memory(&main).await?;
+    let connection_bytes = bytes_per_connection(&main).await?;
 
     let mut growth = {
         let servers = instances(&main, "instances", 8).await?;
@@ -91,17 +108,18 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
     ];
     growth.extend(grow_databases("sessions", &sizes, Some((FEW_SESSIONS, 0))).await?);
 
-    Ok(Figures {
-        conditions: main.conditions(began.elapsed()).await?,
-        growth,
-        costs,
-        commit_ms,
-        memory: Memory {
-            session_redis: many_sessions.session_bytes,
-            order_database: sales::bytes_per_order(&huge.pool).await?,
-            ..memory
+    let session_bytes = many_sessions.session_bytes;
+    let order_bytes = sales::bytes_per_order(&huge.pool).await?;
+    Ok(Measured {
+        figures: Figures {
+            conditions: main.conditions(began.elapsed()).await?,
+            costs,
+            commit_ms,
+            session_bytes,
+            sale,
         },
-        sale,
+        growth: growth::table(&growth),
+        memory: growth::memory_table(session_bytes, connection_bytes, order_bytes),
     })
 }
 
@@ -145,7 +163,7 @@ async fn grow_databases(
     what: &str,
     sizes: &[(u64, &Environment)],
     part: Option<(usize, usize)>,
-) -> anyhow::Result<Vec<Level>> {
+) -> anyhow::Result<Vec<Rows>> {
     let mut servers = Vec::new();
     for (count, environment) in sizes {
         servers.push(instances(environment, &count.to_string(), 1).await?);
@@ -198,7 +216,7 @@ async fn run_on_new_sales(plan: &Plan<'_>, round: usize, is_order: bool) -> anyh
 }
 
 /// Measures `sizes` in interleaved rounds: each is a number of `what`, with the plan of its runs.
-async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level>> {
+async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Rows>> {
     say(what);
     let kinds: Vec<_> = sizes
         .iter()
@@ -213,44 +231,19 @@ async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level
             },
         )
         .await?;
-    let mut levels = Vec::new();
-    for ((count, _), runs_of_size) in sizes.iter().zip(runs.chunks(2)) {
-        levels.push(Level {
-            dimension: what.to_owned(),
-            count: *count,
-            order: answer(&runs_of_size[0], &runs[0]),
-            refusal: answer(&runs_of_size[1], &runs[1]),
-        });
+    let mut rows = Vec::new();
+    for ((size, _), runs_of_size) in sizes.iter().zip(runs.chunks(2)) {
+        let size = format!("{} {what}", count(*size));
+        rows.push([
+            growth::row(format!("an order, {size}"), &runs_of_size[0], &runs[0]),
+            growth::row(format!("a refusal, {size}"), &runs_of_size[1], &runs[1]),
+        ]);
     }
-    Ok(levels)
+    Ok(rows)
 }
 
-/// The medians of `runs`, and of their quotients with the run of `smallest` in the same round.
-fn answer(runs: &[Run], smallest: &[Run]) -> Answer {
-    let Spread { median, min, max } = compare_rounds(runs, smallest, SERVERS_US.1);
-    let batch = Spread::from_values(runs.iter().filter_map(|run| run.batch));
-    Answer {
-        cost: cost(runs),
-        p99_ms: P99.median(runs),
-        growth: [median, min, max],
-        p99_growth: compare_rounds(runs, smallest, P99.1).median,
-        batch: batch.map(|batch| batch.median),
-    }
-}
-
-/// The medians of `runs`.
-fn cost(runs: &[Run]) -> Cost {
-    Cost {
-        service_us: SERVICE_US.median(runs),
-        database_us: DATABASE_US.median(runs),
-        redis_us: REDIS_US.median(runs),
-        client_us: CLIENT_US.median(runs),
-    }
-}
-
-/// Memory of an instance for each idle connection, after runs that fill its pools. Redis and the database are not measured
-/// here.
-async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
+/// Memory of an instance for each idle connection, without the kernel's buffers, after runs that fill its pools.
+async fn bytes_per_connection(environment: &Environment) -> anyhow::Result<f64> {
     /// Connections opened; as many descriptors are needed here and in the instance.
     const CONNECTIONS: usize = 3_000;
     descriptors::reserve(CONNECTIONS)?;
@@ -269,11 +262,8 @@ async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
         connections.push(connection);
     }
     let [connected, _] = server.memory()?;
-    let connections = (connected as f64 - before as f64).max(0.0);
-    Ok(Memory {
-        connection_instance: connections / CONNECTIONS as f64,
-        ..Memory::default()
-    })
+    let bytes = (connected as f64 - before as f64).max(0.0);
+    Ok(bytes / CONNECTIONS as f64)
 }
 
 /// What an answer costs on one instance, by the names that the capacity plan uses; and a whole sale in the same rounds, with
@@ -316,7 +306,7 @@ async fn one_instance(
     let costs = plans
         .iter()
         .zip(&measured)
-        .map(|(plan, runs)| (plan.name.to_owned(), cost(runs)));
+        .map(|(plan, runs)| (plan.name.to_owned(), median_cost(runs)));
     let median_of = |value: fn(&Run) -> f64| median(whole.iter().map(value));
     let sale = MeasuredSale {
         buyers,

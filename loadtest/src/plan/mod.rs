@@ -1,14 +1,9 @@
 //! The capacity plan: how a sale goes on given machines, and which machines it needs.
-//!
-//! - [`figures`]: what an answer costs, as measured.
-//! - [`model`]: the stations that an answer passes, how long it takes at each, and the plan that follows.
-//! - [`sale`]: how a sale goes through one queue, as a formula.
-//! - [`tables`]: the tables of the documents.
 
 pub mod figures;
-pub mod model;
+mod model;
 pub mod options;
-pub mod sale;
+mod sale;
 pub mod tables;
 
 use figures::Figures;
@@ -25,10 +20,10 @@ pub fn run(options: &PlanOptions) -> Result<String, Error> {
     if options.write {
         tables::write(&figures)?;
     }
-    let plan = model::plan(&figures, options)?.into_iter();
-    let rows: Vec<_> = plan
-        .map(|(name, text)| vec![name.to_owned(), text])
-        .collect();
+    let mut rows = Vec::new();
+    for (name, text) in model::plan(&figures, options)? {
+        rows.push(vec![name.to_owned(), text]);
+    }
     let PlanOptions {
         buyers,
         tries,
@@ -40,7 +35,7 @@ pub fn run(options: &PlanOptions) -> Result<String, Error> {
     Ok(format!(
         "{} buyers × {tries} attempts, 63 % within {over} s, {} vouchers by {strategy}\n\
          on {} instances of {} cores, {} Redis, a database of {} cores, {} ms a commit\n\
-         needed: for 99 % of the answers within a second, on processors busy for 70 % of the time\n\n\
+         needed: for the attempts of the first second, on processors busy for 70 % of the time\n\n\
          {}\n\
          Measured, and calculated from: {}",
         count(*buyers),

@@ -34,18 +34,7 @@ pub struct PlanOptions {
     /// Processors of the database
     #[arg(long, default_value_t = 8.0, value_name = "CORES", value_parser = positive)]
     pub database_cores: f64,
-    /// Once sold out, "sold out" is answered before the service (by a CDN or the proxies)
-    #[arg(long)]
-    pub edge: bool,
-    /// Instances keep sessions in memory (invalidated by Redis' client tracking): Redis is asked at a buyer's first
-    /// attempt only
-    #[arg(long)]
-    pub session_memory: bool,
-    /// A waiting room lets through so many attempts a second [default: there is none]
-    #[arg(long, value_name = "RATE", value_parser = positive)]
-    pub waiting_room: Option<f64>,
-    /// Write the tables of docs/SCALING.md and docs/BENCHMARKS.md that are made of the figures, in the checkout this was
-    /// built in
+    /// Write the tables of docs/SCALING.md, in the checkout this was built in
     #[arg(long)]
     pub write: bool,
 }

@@ -1,162 +1,100 @@
-//! The tables of docs/SCALING.md, among them the comparison of the formulas with a measured sale; and those of measured
-//! growth and memory in docs/BENCHMARKS.md.
+//! The tables of docs/SCALING.md, among them the comparison of the formula with a measured sale.
 
 use crate::{
     options::defaults,
     plan::{
-        figures::{Answer, Figures, Level, MeasuredSale},
+        figures::Figures,
         model,
         options::PlanOptions,
-        sale,
+        sale::{Outcome, sale},
     },
 };
 use workload::{
     Error,
-    markdown::{self, bytes, count, figure, table, time},
+    markdown::{self, count, table, time},
 };
 
 /// Sizes of a sale: buyers and vouchers.
 const SIZES: [(u64, u64); 3] = [(10_000, 100), (1_000_000, 10_000), (100_000_000, 200_000)];
-/// What a waiting room lets through in the tables, attempts a second.
-const WAITING_ROOM: f64 = 200_000.0;
-/// Growth beyond this is set in bold, and explained in the document.
-const EXPECTED: f64 = 1.2;
+const GOES: [&str; 4] = [
+    ">sold out after",
+    ">all answered after",
+    ">99 % wait at most",
+    "gives way first (times as much is needed)",
+];
+const NEEDS: [&str; 5] = [
+    ">answers/s needed",
+    ">instances",
+    ">Redis",
+    ">database cores",
+    ">sessions",
+];
 
-/// All tables: document, name of the place, table.
-pub fn all(figures: &Figures) -> Result<[(&'static str, &'static str, String); 6], Error> {
+/// All that is made of the figures: document, name of the place, text.
+pub fn all(figures: &Figures) -> Result<[(&'static str, &'static str, String); 4], Error> {
+    let conditions = format!("{}\n", figures.conditions);
     Ok([
-        ("SCALING.md", "plan-sizes", sizes(figures)?),
-        ("SCALING.md", "plan-additions", additions(figures)?),
+        ("SCALING.md", "plan-sizes", sizes(figures, &GOES)?),
+        ("SCALING.md", "plan-needs", sizes(figures, &NEEDS)?),
         ("SCALING.md", "plan-comparison", comparison(figures)?),
-        ("BENCHMARKS.md", "scale-growth", growth(figures)),
-        ("BENCHMARKS.md", "scale-memory", memory(figures)),
-        (
-            "BENCHMARKS.md",
-            "scale-conditions",
-            format!("{}\n", figures.conditions),
-        ),
+        ("BENCHMARKS.md", "scale-conditions", conditions),
     ])
 }
 
 /// Writes them into the documents.
 pub fn write(figures: &Figures) -> Result<(), Error> {
-    for (document, name, table) in all(figures)? {
-        markdown::write(&markdown::path(document), name, &table)?;
+    for (document, name, text) in all(figures)? {
+        markdown::write(&markdown::path(document), name, &text)?;
     }
     Ok(())
 }
 
-/// A table with a row for each plan: first the cells that are given with it, whose titles are `before`, then those figures
-/// of the plan whose names are `titles`.
-fn plans(
-    figures: &Figures,
-    before: &[&str],
-    titles: &[&str],
-    rows: impl IntoIterator<Item = (Vec<String>, PlanOptions)>,
-) -> Result<String, Error> {
-    let mut table_rows = Vec::new();
-    for (mut cells, options) in rows {
-        let plan = model::plan(figures, &options)?;
-        for title in titles {
-            let name = title.trim_start_matches('>');
-            let found = plan.iter().find(|(found_name, _)| *found_name == name);
-            cells.push(found.map_or("–".to_owned(), |(_, text)| text.clone()));
-        }
-        table_rows.push(cells);
-    }
-    Ok(table(&[before, titles].concat(), &table_rows))
-}
-
-fn sizes(figures: &Figures) -> Result<String, Error> {
-    let titles = [
-        ">sold out after",
-        ">all answered after",
-        ">99 % wait at most",
-        "gives way first (times as much is needed)",
-    ];
-    let rows = SIZES.map(|(buyers, stock)| {
-        (
-            vec![count(buyers), count(stock)],
-            PlanOptions {
-                buyers,
-                stock,
-                ..defaults()
-            },
-        )
-    });
-    plans(figures, &[">buyers", ">vouchers"], &titles, rows)
-}
-
-fn additions(figures: &Figures) -> Result<String, Error> {
-    let titles = [
-        ">answers/s needed",
-        ">instances",
-        ">Redis",
-        ">database cores",
-        ">sessions",
-        ">requests at once",
-        ">longest in the waiting room",
-    ];
-    // The smallest size needs no additions.
-    let rows = SIZES.into_iter().skip(1).flat_map(|(buyers, stock)| {
-        let plain = PlanOptions {
+/// A row for each size of a sale, with those figures of its plan that the titles name.
+fn sizes(figures: &Figures, titles: &[&str]) -> Result<String, Error> {
+    let mut rows = Vec::new();
+    for (buyers, stock) in SIZES {
+        let options = PlanOptions {
             buyers,
             stock,
             ..defaults()
         };
-        let edge = PlanOptions {
-            edge: true,
-            ..plain.clone()
-        };
-        let memory = PlanOptions {
-            session_memory: true,
-            ..edge.clone()
-        };
-        let room = PlanOptions {
-            waiting_room: Some(WAITING_ROOM),
-            ..memory.clone()
-        };
-        let added = [
-            ("nothing", plain),
-            ("sold out answered at the edge", edge),
-            ("and sessions in the instances' memory", memory),
-            ("and a waiting room", room),
-        ];
-        added.map(|(name, options)| (vec![count(buyers), name.to_owned()], options))
-    });
-    plans(figures, &[">buyers", "added"], &titles, rows)
+        let plan = model::plan(figures, &options)?;
+        let mut row = vec![count(buyers), count(stock)];
+        for title in titles {
+            let name = title.trim_start_matches('>');
+            let found = plan.iter().filter(|(found_name, _)| *found_name == name);
+            row.extend(found.map(|(_, text)| text.clone()));
+        }
+        rows.push(row);
+    }
+    Ok(table(&[&[">buyers", ">vouchers"], titles].concat(), &rows))
 }
 
-/// The measured sale beside the formula. One machine did everything, so both rates are those of its processors.
+/// The formula's times as multiples of the measured ones. One machine did everything, so both rates are those of its
+/// processors.
 fn comparison(figures: &Figures) -> Result<String, Error> {
-    let MeasuredSale {
-        buyers,
-        stock,
-        cores,
-        sold_out_s,
-        answered_s,
-        p99_s,
-    } = figures.sale;
-    let [order, refusal] = [figures.cost("group-commit")?, figures.cost("sold-out")?];
-    let [order_s, refusal_s] =
-        [order, refusal].map(|cost| (cost.servers_us() + cost.client_us) / 1e6);
+    let measured = &figures.sale;
     let options = PlanOptions {
-        buyers,
+        buyers: measured.buyers,
         tries: 1.0,
-        stock,
+        stock: measured.stock,
         over: 0.0,
         ..defaults()
     };
-    let alone_s = [order_s + figures.commit_ms / 1e3, refusal_s];
-    let formula = sale::sale(&options, [cores / order_s, cores / refusal_s], alone_s);
+    let order = figures.cost("group-commit")?;
+    let refusal = figures.cost("sold-out")?;
+    let [orders_per_s, refusals_per_s] =
+        [order, refusal].map(|cost| 1e6 * measured.cores / (cost.servers_us() + cost.client_us));
+    let Outcome {
+        sold_out_s,
+        answered_s,
+        p99_s,
+    } = sale(&options, orders_per_s, refusals_per_s);
+    let sold_out_s = sold_out_s.unwrap_or(f64::NAN);
     let rows = [
-        (
-            "sold out",
-            sold_out_s,
-            formula.sold_out_s.unwrap_or(f64::NAN),
-        ),
-        ("99 % of the buyers answered", p99_s, formula.p99_s),
-        ("all answered", answered_s, formula.answered_s),
+        ("sold out", measured.sold_out_s, sold_out_s),
+        ("99 % of the buyers answered", measured.p99_s, p99_s),
+        ("all answered", measured.answered_s, answered_s),
     ]
     .map(|(what, measured_s, formula_s)| {
         let beside = format!("{} ({:.2})", time(formula_s), formula_s / measured_s);
@@ -166,69 +104,6 @@ fn comparison(figures: &Figures) -> Result<String, Error> {
         &["after", ">measured", ">formula (÷ measured)"],
         &rows,
     ))
-}
-
-fn growth(figures: &Figures) -> String {
-    let titles = [
-        "",
-        ">service µs",
-        ">database µs",
-        ">Redis µs",
-        ">÷ smallest",
-        ">range",
-        ">p99 ms",
-        ">÷ smallest",
-        ">orders a commit",
-    ];
-    let times = |value: f64| {
-        if value > EXPECTED {
-            format!("**{value:.2}**")
-        } else {
-            format!("{value:.2}")
-        }
-    };
-    let row = |kind: &str, level: &Level, answer: &Answer| {
-        let [median, min, max] = answer.growth;
-        vec![
-            format!("{kind}, {} {}", count(level.count), level.dimension),
-            figure(answer.cost.service_us),
-            figure(answer.cost.database_us),
-            figure(answer.cost.redis_us),
-            times(median),
-            format!("{min:.2} – {max:.2}"),
-            figure(answer.p99_ms),
-            times(answer.p99_growth),
-            answer.batch.map_or(String::new(), figure),
-        ]
-    };
-    let orders = figures
-        .growth
-        .iter()
-        .map(|level| row("an order", level, &level.order));
-    let refusals = figures
-        .growth
-        .iter()
-        .map(|level| row("a refusal", level, &level.refusal));
-    table(&titles, &orders.chain(refusals).collect::<Vec<_>>())
-}
-
-fn memory(figures: &Figures) -> String {
-    let memory = &figures.memory;
-    let rows = [
-        ("a session", "Redis", memory.session_redis),
-        (
-            "an idle keep-alive connection",
-            "the instance",
-            memory.connection_instance,
-        ),
-        (
-            "an order with its index entries",
-            "the database",
-            memory.order_database,
-        ),
-    ];
-    let rows = rows.map(|(what, place, size)| vec![what.to_owned(), place.to_owned(), bytes(size)]);
-    table(&["", "in", ">memory"], &rows)
 }
 
 #[cfg(test)]

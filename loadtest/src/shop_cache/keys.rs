@@ -4,10 +4,7 @@
 use redis::{AsyncCommands, RedisError, ScanOptions};
 use redis_link::RoutedConnection;
 use serde_json::{Value, json};
-use workload::{Access, Error, redis_connection};
-
-/// Keys in one pipeline.
-const BATCH: usize = 1000;
+use workload::{Error, redis_connection};
 
 /// A connection to the service's Redis that comes back after an outage.
 pub struct RedisKeys {
@@ -27,28 +24,23 @@ fn failed(source: RedisError) -> Error {
 }
 
 impl RedisKeys {
-    pub async fn open(access: &Access) -> Result<Self, Error> {
-        let redis = redis_connection::connect(&access.redis_url).await?;
-        Ok(Self {
-            url: access.redis_url.clone(),
-            redis,
-        })
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        let redis = redis_connection::connect(url).await?;
+        let url = url.to_owned();
+        Ok(Self { url, redis })
     }
 
-    /// One command for each of `keys`, a pipeline at a time. (In one command they would have to share a slot of a cluster.)
-    async fn each(&self, command: &str, keys: &[String]) -> Result<Vec<i64>, Error> {
-        let mut replies = Vec::new();
-        for keys in keys.chunks(BATCH) {
-            let mut pipeline = redis::pipe();
-            for key in keys {
-                pipeline.cmd(command).arg(key);
-            }
-            let part = pipeline
-                .query_async::<Vec<i64>>(&mut self.redis.clone())
-                .await;
-            replies.extend(part.map_err(failed)?);
+    /// One command for each of `keys`: in a single one they would have to share a slot of a cluster.
+    async fn each(&self, command: &str, keys: Vec<String>) -> Result<Vec<i64>, Error> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(replies)
+        let mut pipeline = redis::pipe();
+        for key in keys {
+            pipeline.cmd(command).arg(key);
+        }
+        let replies = pipeline.query_async(&mut self.redis.clone()).await;
+        replies.map_err(failed)
     }
 
     /// The value of a shop. A value with logical expiry has an `expireTime`, until which it is fresh, in epoch milliseconds.
@@ -59,20 +51,8 @@ impl RedisKeys {
 
     /// Whether a shop is there, and not as [`expire_logically`](Self::expire_logically) left it.
     pub async fn is_fresh(&self, id: u64) -> Result<bool, Error> {
-        Ok(self
-            .value(id)
-            .await?
-            .is_some_and(|value| value["expireTime"] != 0))
-    }
-
-    /// Lets the key of a shop expire by itself, 1 ms from now.
-    pub async fn expire(&self, id: u64) -> Result<(), Error> {
-        self.redis
-            .clone()
-            .pexpire::<_, bool>(key(id), 1)
-            .await
-            .map(drop)
-            .map_err(failed)
+        let value = self.value(id).await?;
+        Ok(value.is_some_and(|value| value["expireTime"] != 0))
     }
 
     /// Sets the logical expiry of a shop to 0, long past, and leaves its value as it is.
@@ -81,64 +61,45 @@ impl RedisKeys {
     /// [`Error::Redis`]; [`Error::Usage`]: the key does not hold a value with a logical expiry.
     pub async fn expire_logically(&self, id: u64) -> Result<(), Error> {
         let mut value = self.value(id).await?.unwrap_or_default();
-        let time = value.get_mut("expireTime").ok_or_else(|| {
-            Error::Usage(
+        let Some(time) = value.get_mut("expireTime") else {
+            return Err(Error::Usage(
                 "a shop was stored without the logical expiry that x-lab-cache asked for: are all \
                  instances started with --lab, on the Redis of REDIS_URL?"
                     .to_owned(),
-            )
-        })?;
+            ));
+        };
         *time = json!(0);
-        self.redis
-            .clone()
-            .set(key(id), value.to_string())
-            .await
-            .map_err(failed)
+        let stored = self.redis.clone().set(key(id), value.to_string()).await;
+        stored.map_err(failed)
     }
 
     /// In how many milliseconds the keys of these shops expire; those that are not there or never expire are left out.
     pub async fn expiries(&self, ids: &[u64]) -> Result<Vec<i64>, Error> {
-        let keys: Vec<_> = ids.iter().copied().map(key).collect();
-        let expiries = self.each("PTTL", &keys).await?;
-        Ok(expiries
-            .into_iter()
-            .filter(|expiry_ms| *expiry_ms >= 0)
-            .collect())
-    }
-
-    /// Removes these keys.
-    pub async fn unlink(&self, keys: &[String]) -> Result<(), Error> {
-        self.each("UNLINK", keys).await.map(drop)
+        let keys = ids.iter().copied().map(key).collect();
+        let mut expiries = self.each("PTTL", keys).await?;
+        expiries.retain(|expiry_ms| *expiry_ms >= 0);
+        Ok(expiries)
     }
 
     /// Removes the keys of these shops.
     pub async fn remove(&self, ids: &[u64]) -> Result<(), Error> {
-        let keys: Vec<_> = ids.iter().copied().map(key).collect();
-        self.unlink(&keys).await
+        let keys = ids.iter().copied().map(key).collect();
+        self.each("UNLINK", keys).await.map(drop)
     }
 
-    /// The keys of the shops' Bloom filters.
-    pub async fn filters(&self) -> Result<Vec<String>, Error> {
-        let mut keys = Vec::new();
+    /// Removes the shops' Bloom filters. The service answers "maybe" until it has filled them anew from the table, by
+    /// itself, within seconds.
+    pub async fn drop_filters(&self) -> Result<(), Error> {
+        let mut filters = Vec::new();
         for mut redis in redis_connection::masters(&self.url).await? {
-            let options = ScanOptions::default()
-                .with_pattern("bloom:shop:*")
-                .with_count(BATCH);
-            let mut found = redis
-                .scan_options::<String>(options)
-                .await
-                .map_err(failed)?;
+            let options = ScanOptions::default().with_pattern("bloom:shop:*");
+            let found = redis.scan_options::<String>(options).await;
+            let mut found = found.map_err(failed)?;
             while let Some(key) = found.next_item().await {
-                keys.push(key.map_err(failed)?);
+                filters.push(key.map_err(failed)?);
             }
         }
-        Ok(keys)
-    }
-
-    /// Removes the Bloom filters. The service answers "maybe" until it has filled them anew from the table, by itself,
-    /// within seconds.
-    pub async fn drop_filters(&self) -> Result<(), Error> {
-        self.unlink(&self.filters().await?).await
+        self.each("UNLINK", filters).await.map(drop)
     }
 
     /// Cuts every connection that has subscribed to a channel; returns how many those were.

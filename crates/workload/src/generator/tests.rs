@@ -9,6 +9,23 @@ use super::*;
 use crate::{Access, Environment, Target, http::tests::http_server};
 
 #[test]
+fn a_second_order_and_one_without_a_voucher_are_seen_at_once() {
+    let mut orders = BTreeSet::new();
+    for (user_id, order_id, expected) in [
+        (1, 10, false),
+        (2, 20, false),
+        // Told again.
+        (1, 10, false),
+        (2, 21, true),
+        // The fourth order of three vouchers.
+        (3, 30, true),
+    ] {
+        let found = is_one_too_many(&mut orders, user_id, order_id, 3);
+        assert_eq!(found, expected, "{user_id} {order_id}");
+    }
+}
+
+#[test]
 fn buyers_come_as_the_seed_says_and_within_the_span() {
     let spread = Duration::from_secs(5);
     let draw = |seed| {
