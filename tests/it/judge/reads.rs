@@ -117,7 +117,12 @@ async fn a_node_that_finds_warm_shops_only_is_judged_with_a_copy_of_one_and_says
     let judgement = learner.judge_reads(&node).await;
     // A change deletes the key, and then the shop is not found any more.
     assert_found(&judgement, 1, &[Stale]);
-    assert!(judgement.report.notes.contains("店铺不存在"));
+    let report = &judgement.report;
+    assert!(report.notes.contains("店铺不存在"), "{report}");
+    // It expired logically: the old value was served to all while one load was under way.
+    let mut rows = report.figures[0].rows.iter();
+    let expired = rows.find(|row| row[0] == "热点 key 刚过期").unwrap();
+    assert_eq!(expired[1..4], ["40", "40", "1"], "{report}");
     let value: String = redis.get("cache:shop:1").await.unwrap();
     assert_eq!(value, warm);
     assert_eq!(learner.keys().await, ["cache:shop:1"]);
@@ -146,6 +151,10 @@ async fn each_read_strategy_is_judged_by_what_it_promises_on_two_instances() {
         assert_found(&judgement, 2, expected);
         let shops = "SELECT COUNT(*) FROM tb_shop";
         assert_eq!(stack.database.number(shops).await, 1, "{strategy}");
+        let mut redis = stack.redis.conn().await;
+        let keys: Vec<String> = redis.keys("*shop:*").await.unwrap();
+        let cached = keys.iter().filter(|key| !key.starts_with("bloom:"));
+        assert_eq!(cached.count(), 0, "{strategy}: {keys:?}");
     });
     join_all(judging).await;
 }
