@@ -20,8 +20,10 @@ use crate::judge::{
 
 /// Reads at once.
 pub const READERS: usize = 40;
-/// How long the table of shops is locked.
-const HOLD: Duration = Duration::from_secs(1);
+/// The table of shops stays locked until for so long there was no further answer and no further statement.
+const QUIET: Duration = Duration::from_secs(1);
+/// But no longer than this, should no read be seen at all.
+const LONGEST_HOLD: Duration = Duration::from_secs(5);
 pub const POLL: Duration = Duration::from_millis(20);
 
 /// The columns of [`Reads::rows`].
@@ -103,13 +105,11 @@ impl Trial<'_> {
         Obstacle::Untried(self.text([format!("Not tried: {english}"), format!("没有测{chinese}")]))
     }
 
-    /// Reads a shop on each node, one after the other.
-    pub async fn read_on_each_node(&self, shop: u64) -> Vec<ShopReply> {
-        let mut replies = Vec::new();
+    /// Has each node read a shop, whatever it says.
+    pub async fn read_on_each_node(&self, shop: u64) {
         for node in &self.options.targets {
-            replies.push(node::read_shop(node.clone(), self.token.clone(), shop).await);
+            node::read_shop(node.clone(), self.token.clone(), shop).await;
         }
-        replies
     }
 
     pub async fn keys_of(&self, shop: u64) -> Result<HashSet<String>, Error> {
@@ -130,24 +130,12 @@ impl Trial<'_> {
             .lock()
             .await
             .map_err(|error| self.not_locked(&error))?;
-        let begin = Instant::now();
         let nodes = nodes.iter().cycle().take(readers);
         let reading: Vec<_> = nodes
             .map(|node| node::read_shop(node.clone(), self.token.clone(), shop))
             .map(|reading| AbortOnDropHandle::new(tokio::spawn(reading)))
             .collect();
-        let mut statements = Vec::new();
-        while begin.elapsed() < HOLD {
-            let waiting = self.table.waiting().await?;
-            if waiting.len() > statements.len() {
-                statements = waiting;
-            }
-            sleep(POLL).await;
-        }
-        let answered = reading
-            .iter()
-            .filter(|reading| reading.is_finished())
-            .count();
+        let (answered, statements) = self.watch(&reading).await?;
         table::unlock(lock).await?;
         let replies = join_all(reading).await;
         let replies: Result<Vec<_>, _> = replies.into_iter().collect();
@@ -170,6 +158,36 @@ impl Trial<'_> {
                 .map_or_else(String::new, |selects| selects.to_string()),
         ]);
         Ok(burst)
+    }
+
+    /// Watches the reads while the table is locked; returns how many were answered, and the statements that stood in the
+    /// database when they were most.
+    async fn watch(
+        &self,
+        reading: &[AbortOnDropHandle<ShopReply>],
+    ) -> Result<(usize, Vec<String>), Error> {
+        let mut answered = 0;
+        let mut statements = Vec::new();
+        let begin = Instant::now();
+        let mut last_event = begin;
+        while begin.elapsed() < LONGEST_HOLD {
+            let waiting = self.table.waiting().await?;
+            let answered_now = reading.iter().filter(|read| read.is_finished()).count();
+            if waiting.len() > statements.len() {
+                statements = waiting;
+                last_event = Instant::now();
+            }
+            if answered_now > answered {
+                answered = answered_now;
+                last_event = Instant::now();
+            }
+            let is_any_seen = answered > 0 || !statements.is_empty() || reading.is_empty();
+            if is_any_seen && last_event.elapsed() >= QUIET {
+                break;
+            }
+            sleep(POLL).await;
+        }
+        Ok((answered, statements))
     }
 
     fn not_locked(&self, error: &sqlx::Error) -> Obstacle {
