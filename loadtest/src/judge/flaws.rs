@@ -214,8 +214,9 @@ pub const ROWS: [Row; 18] = [
         term: ["缓存击穿 (breakdown): a hot key was gone, and its readers asked the database all together", "缓存击穿：热点 key 失效，读它的请求一起去查数据库"],
         chapter: "商户查询缓存 · 缓存击穿（互斥锁、逻辑过期）",
         idea: [
-            "One rebuilds, the others wait: SET lock:shop:{id} NX EX 10; who has it looks into Redis again, loads and stores; who has \
-             not sleeps for 50 ms and looks again. Or with logical expiry: the old value is served while one thread rebuilds it.",
+            "Let one request rebuild the value while the others wait. It takes SET lock:shop:{id} NX EX 10, looks into Redis once \
+             more, loads, stores and releases the lock; the others sleep for 50 ms and look again. Or expire it logically: everybody \
+             gets the old value while one thread rebuilds it.",
             "一个去重建，其他的等：SET lock:shop:{id} NX EX 10，拿到锁的先再查一次 Redis，没有才查库、写缓存；没拿到的睡 50 毫秒再查。或者用逻辑过期：先返回旧值，由一个线程去重建。",
         ],
     },
@@ -225,8 +226,8 @@ pub const ROWS: [Row; 18] = [
         term: ["缓存穿透 (penetration): an id that does not exist asks the database every time", "缓存穿透：不存在的 id，每次都去查数据库"],
         chapter: "商户查询缓存 · 缓存穿透（缓存空对象、布隆过滤器）",
         idea: [
-            "Where the database has no such shop, SET cache:shop:{id} to \"\" for 2 minutes, and take \"\" for \"no such shop\". Or ask a \
-             Bloom filter of all ids before.",
+            "If the database has no such shop, SET cache:shop:{id} to \"\" for 2 minutes, and read \"\" as \"no such shop\". Or ask a \
+             Bloom filter of all ids first.",
             "数据库里没有时，把 cache:shop:{id} 写成 \"\"，过期时间 2 分钟；读到 \"\" 就返回店铺不存在。或者先问装了全部 id 的布隆过滤器。",
         ],
     },
@@ -236,8 +237,8 @@ pub const ROWS: [Row; 18] = [
         term: ["缓存与数据库不一致 (stale): a shop was changed, and a read does not show it", "缓存与数据库不一致：店铺改了，读到的不是新值"],
         chapter: "商户查询缓存 · 缓存更新策略（双写一致）",
         idea: [
-            "In PUT /shop change the row first, then DEL cache:shop:{id}: deleted first, the key comes back with the old value by any \
-             read in between. Give every key a time to live, in case a DEL is lost. With logical expiry write the new value instead.",
+            "In PUT /shop change the row first, then DEL cache:shop:{id}. If the key is deleted first, any read in between brings the \
+             old value back. Give every key a time to live, in case a DEL is lost. With logical expiry, write the new value instead.",
             "PUT /shop 里先改数据库，再 DEL cache:shop:{id}；先删的话，中间任何一次读都会把旧值写回去。每个 key 都设过期时间，万一 DEL 丢了还能兜底。用逻辑过期时，改成写入新值。",
         ],
     },

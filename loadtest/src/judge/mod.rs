@@ -87,9 +87,9 @@ pub async fn prepare(options: &JudgeOptions) -> Result<Traces, Error> {
     let traces = Traces::open(&options.access).await?;
     let orders = traces.existing_orders().await?;
     let made = if options.reads_only {
-        "two shops and a user".to_owned()
+        "one or two shops and a user".to_owned()
     } else {
-        format!("two shops, their flash sales, {BUYERS} users and their orders")
+        format!("one or two shops, their flash sales, {BUYERS} users and their orders")
     };
     options.progress.say(&format!(
         "This writes to the node's database {made}, and to its Redis what\n\
