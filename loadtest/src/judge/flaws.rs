@@ -26,6 +26,10 @@ pub enum Flaw {
     FalseSoldOut,
     FalseDuplicate,
     Malformed,
+    Uncached,
+    Breakdown,
+    Penetration,
+    Stale,
 }
 
 /// What a learner is told of a flaw.
@@ -43,7 +47,7 @@ pub struct Row {
 
 /// Every flaw.
 #[rustfmt::skip] // A text is a line.
-pub const ROWS: [Row; 14] = [
+pub const ROWS: [Row; 18] = [
     Row {
         flaw: Flaw::Oversold,
         invariant: "oversold",
@@ -194,10 +198,54 @@ pub const ROWS: [Row; 14] = [
         chapter: "优惠券秒杀 · 下单",
         idea: ["return Result.ok(orderId), a number or its digits.", "return Result.ok(orderId)：数字，或它的文本。"],
     },
+    Row {
+        flaw: Flaw::Uncached,
+        invariant: "",
+        term: ["没有缓存 (no cache): a shop that was just read was read from the database again", "没有缓存：刚读过的店铺，又去查数据库"],
+        chapter: "商户查询缓存 · 添加 Redis 缓存",
+        idea: [
+            "Ask Redis first (GET cache:shop:{id}). Only if there is nothing, ask the database, and SET what it says, for 30 minutes.",
+            "先查 Redis（GET cache:shop:{id}），没有才查数据库，查到后 SET 进 Redis，过期时间 30 分钟。",
+        ],
+    },
+    Row {
+        flaw: Flaw::Breakdown,
+        invariant: "",
+        term: ["缓存击穿 (breakdown): a hot key was gone, and its readers asked the database all together", "缓存击穿：热点 key 失效，读它的请求一起去查数据库"],
+        chapter: "商户查询缓存 · 缓存击穿（互斥锁、逻辑过期）",
+        idea: [
+            "Let one request rebuild the value while the others wait. It takes SET lock:shop:{id} NX EX 10, looks into Redis once \
+             more, loads, stores and releases the lock; the others sleep for 50 ms and look again. Or expire it logically: everybody \
+             gets the old value while one thread rebuilds it.",
+            "一个去重建，其他的等：SET lock:shop:{id} NX EX 10，拿到锁的先再查一次 Redis，没有才查库、写缓存；没拿到的睡 50 毫秒再查。或者用逻辑过期：先返回旧值，由一个线程去重建。",
+        ],
+    },
+    Row {
+        flaw: Flaw::Penetration,
+        invariant: "",
+        term: ["缓存穿透 (penetration): an id that does not exist asks the database every time", "缓存穿透：不存在的 id，每次都去查数据库"],
+        chapter: "商户查询缓存 · 缓存穿透（缓存空对象、布隆过滤器）",
+        idea: [
+            "If the database has no such shop, SET cache:shop:{id} to \"\" for 2 minutes, and read \"\" as \"no such shop\". Or ask a \
+             Bloom filter of all ids first.",
+            "数据库里没有时，把 cache:shop:{id} 写成 \"\"，过期时间 2 分钟；读到 \"\" 就返回店铺不存在。或者先问装了全部 id 的布隆过滤器。",
+        ],
+    },
+    Row {
+        flaw: Flaw::Stale,
+        invariant: "",
+        term: ["缓存与数据库不一致 (stale): a shop was changed, and a read does not show it", "缓存与数据库不一致：店铺改了，读到的不是新值"],
+        chapter: "商户查询缓存 · 缓存更新策略（双写一致）",
+        idea: [
+            "In PUT /shop change the row first, then DEL cache:shop:{id}. If the key is deleted first, any read in between brings the \
+             old value back. Give every key a time to live, in case a DEL is lost. With logical expiry, write the new value instead.",
+            "PUT /shop 里先改数据库，再 DEL cache:shop:{id}；先删的话，中间任何一次读都会把旧值写回去。每个 key 都设过期时间，万一 DEL 丢了还能兜底。用逻辑过期时，改成写入新值。",
+        ],
+    },
 ];
 
 /// A flaw that was seen.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Finding {
     /// What.
     pub flaw: Flaw,
@@ -205,14 +253,18 @@ pub struct Finding {
     pub nodes: usize,
     /// How often, over all sales.
     pub count: u64,
-    /// In how many sales.
+    /// In how many sales; 0 where none was needed.
     pub sales: usize,
     /// One of them: ids and times.
     pub example: Vec<String>,
 }
 
-/// What broke in these sales to these buyers, and of their lock, in the order of [`ROWS`].
-pub fn find(sales: &[Sale], buyers: &[Buyer], of_lock: Vec<Finding>) -> Vec<Finding> {
+/// What broke in these sales to these buyers, and what else was found, in the order of [`ROWS`].
+pub fn find(
+    sales: &[Sale],
+    buyers: &[Buyer],
+    others: impl IntoIterator<Item = Finding>,
+) -> Vec<Finding> {
     let mut found: BTreeMap<(Flaw, usize), Finding> = BTreeMap::new();
     let breaks_on_one = sales
         .iter()
@@ -251,7 +303,7 @@ pub fn find(sales: &[Sale], buyers: &[Buyer], of_lock: Vec<Finding>) -> Vec<Find
     }
     let repeated = find_repeated_ids(sales);
     let in_sales = found.into_values().chain(repeated);
-    let mut findings: Vec<Finding> = in_sales.chain(of_lock).collect();
+    let mut findings: Vec<Finding> = in_sales.chain(others).collect();
     findings.sort_by_key(|finding| (finding.flaw, finding.nodes));
     findings
 }
@@ -337,24 +389,28 @@ fn example(sale: &Sale, invariant: &str, buyers: &[Buyer]) -> Vec<String> {
     lines
 }
 
-/// The verdict in words.
+/// The verdict in words. `untried` says what was not tried, a sentence each. Without sales it is about the reads alone.
 pub fn verdict(
     sales: &[Sale],
-    takes_no_lock: bool,
+    are_reads_tried: bool,
     findings: &[Finding],
+    untried: &[String],
     language: Language,
 ) -> String {
-    let is_english = language == Language::En;
     let mut lines = Vec::new();
-    if findings.is_empty() {
+    if findings.is_empty() && sales.is_empty() && are_reads_tried {
+        let text = [
+            "Nothing broke in the reads of shops.",
+            "查询店铺没有发现问题。",
+        ];
+        lines.push(language.pick(text).to_owned());
+    }
+    if findings.is_empty() && !sales.is_empty() {
         let requests: u64 = sales.iter().map(|sale| sale.report.requests).sum();
-        lines.push(if is_english {
-            format!(
-                "Nothing broke in {} sales with {requests} requests.",
-                sales.len()
-            )
-        } else {
-            format!("{} 场秒杀、{requests} 个请求，没有发现问题。", sales.len())
+        let count = sales.len();
+        lines.push(match language {
+            Language::En => format!("Nothing broke in {count} sales with {requests} requests."),
+            Language::Zh => format!("{count} 场秒杀、{requests} 个请求，没有发现问题。"),
         });
     }
     for finding in findings {
@@ -365,20 +421,7 @@ pub fn verdict(
         let Row { chapter, idea, .. } = finding.row();
         lines.push(format!("  → {chapter}: {}\n", language.pick(*idea)));
     }
-    if takes_no_lock {
-        let text = [
-            "Not tried: a lock in Redis. A purchase takes none here.",
-            "没有测 Redis 里的锁：下单时没有用到。",
-        ];
-        lines.push(language.pick(text).to_owned());
-    }
-    if sales.iter().all(|sale| sale.nodes.len() == 1) {
-        let text = [
-            "Not tried: two nodes. Start a second one on another port, and name both in --targets.",
-            "没有测两个节点：换个端口再启动一个，把两个地址都写进 --targets。",
-        ];
-        lines.push(language.pick(text).to_owned());
-    }
+    lines.extend_from_slice(untried);
     lines.join("\n")
 }
 
@@ -392,6 +435,9 @@ impl Finding {
             ..
         } = self;
         let term = language.pick(self.row().term);
+        if *sales == 0 {
+            return term.to_owned();
+        }
         match language {
             Language::En => {
                 format!(

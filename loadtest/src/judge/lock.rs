@@ -15,12 +15,12 @@ use workload::{
     Error, Target,
     buyers::Buyer,
     http::{Call, Connection},
-    redis_connection,
     reply::Reply,
 };
 
 use super::{
     flaws::{Finding, Flaw},
+    keys,
     sales::{Opened, Planned, Seller},
     traces::{database_error, redis_error},
 };
@@ -157,22 +157,7 @@ impl Seller<'_> {
 
     /// The keys that have `lock` in their names, and the buyer's id as a number of its own.
     async fn keys_like_a_lock(&self, buyer: &Buyer) -> Result<HashSet<String>, Error> {
-        let user_id = buyer.user_id.to_string();
-        let pattern = format!("*lock*{user_id}*");
-        let mut keys = HashSet::new();
-        for mut redis in redis_connection::masters(&self.options.access.redis_url).await? {
-            let mut found = redis
-                .scan_match::<_, String>(&pattern)
-                .await
-                .map_err(|error| redis_error(&error))?;
-            while let Some(key) = found.next_item().await {
-                let key = key.map_err(|error| redis_error(&error))?;
-                if has_number(&key, &user_id) {
-                    keys.insert(key);
-                }
-            }
-        }
-        Ok(keys)
+        keys::find(&self.options.access.redis_url, "lock", buyer.user_id).await
     }
 
     /// After how long the lease ended, if it did before it was renewed. A lock that goes earlier was released: its node has
@@ -249,28 +234,8 @@ impl Seller<'_> {
     }
 }
 
-/// Whether the key has this number, and not as a part of a longer one.
-fn has_number(key: &str, number: &str) -> bool {
-    key.split(|character: char| !character.is_ascii_digit())
-        .any(|digits| digits == number)
-}
-
 fn start_purchase(node: &Target, buyer: &Buyer, voucher_id: u64) -> JoinHandle<Reply> {
     let mut connection = Connection::new(node.clone(), LIMIT);
     let call = Call::post(format!("/voucher-order/seckill/{voucher_id}")).token(&buyer.token);
     tokio::spawn(async move { Reply::from_answer(&connection.send(&call).await) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_of_another_user_is_not_taken_for_this_ones() {
-        assert!(has_number("lock:order:7", "7"));
-        assert!(has_number("lock:7:order", "7"));
-        for of_another in ["lock:order:17", "lock:order:71", "clock:order"] {
-            assert!(!has_number(of_another, "7"), "{of_another}");
-        }
-    }
 }

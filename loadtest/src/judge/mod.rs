@@ -5,7 +5,8 @@
 //! - `node` speaks the course's API: signing in, publishing.
 //! - `traces` is what a run makes in the database and in Redis, and removes again.
 //! - `sales` sells, with the generator and the checker of [`workload`].
-//! - `lock` tries the lock of one purchase, `restart` kills the node in the middle of a sale.
+//! - `lock` tries the lock of one purchase, `restart` kills the node in the middle of a sale, `reads` reads shops.
+//! - `keys` finds keys in the node's Redis.
 //! - `flaws` says what broke in the course's words, `page` shows it as one HTML file.
 
 use std::{
@@ -22,10 +23,12 @@ use workload::{Error, Target, buyers::Buyer, live::Progress, order_rows::OrderRo
 use crate::report::{Check, Checked, Table};
 
 mod flaws;
+mod keys;
 mod lock;
 mod node;
 mod options;
 mod page;
+mod reads;
 mod restart;
 mod sales;
 mod traces;
@@ -34,6 +37,7 @@ pub use flaws::{Finding, Flaw};
 pub use options::{JudgeOptions, Language};
 
 use flaws::ROWS;
+use reads::{Reads, try_reads};
 use sales::{BUYERS, PLAN, Sale, Seller};
 use traces::Traces;
 
@@ -43,12 +47,13 @@ const AT_ONCE: usize = 8;
 const TIME: Duration = Duration::from_secs(140);
 
 /// What was done with the lock of a purchase in Redis.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Lock {
     Tried,
     /// A purchase takes none.
     Absent,
-    /// The run was interrupted before.
+    /// The run was interrupted before, or is about the reads alone.
+    #[default]
     NotTried,
 }
 
@@ -57,6 +62,8 @@ enum Lock {
 pub struct Judgement {
     /// What broke.
     pub findings: Vec<Finding>,
+    /// What was not tried and what to do about it, a sentence each.
+    pub untried: Vec<String>,
     /// The same with the figures and the exit code.
     pub report: Checked,
 }
@@ -64,7 +71,7 @@ pub struct Judgement {
 impl Judgement {
     /// The verdict as one HTML file.
     pub fn html(&self, language: Language) -> String {
-        page::html(&self.findings, &self.report, language)
+        page::html(&self.findings, &self.untried, &self.report, language)
     }
 }
 
@@ -79,9 +86,14 @@ pub async fn prepare(options: &JudgeOptions) -> Result<Traces, Error> {
     }
     let traces = Traces::open(&options.access).await?;
     let orders = traces.existing_orders().await?;
+    let made = if options.reads_only {
+        "one or two shops and a user".to_owned()
+    } else {
+        format!("one or two shops, their flash sales, {BUYERS} users and their orders")
+    };
     options.progress.say(&format!(
-        "This writes to the node's database one shop, its flash sales, {BUYERS} users and their orders, and to its Redis what\n\
-         the node keeps of them. All of it is removed at the end."
+        "This writes to the node's database {made}, and to its Redis what\n\
+         the node keeps of them. All of it is removed at the end. For the reads it locks tb_shop, some six times for a second."
     ));
     if orders > 0 && !options.yes {
         ask_whether_to_go_on(orders)?;
@@ -130,7 +142,80 @@ async fn judge(
     stop: &CancellationToken,
 ) -> Result<Judgement, Error> {
     let shop = traces.make_shop().await?;
-    let buyers = sign_in(options, traces).await?;
+    let count = if options.reads_only { 1 } else { BUYERS };
+    let buyers = sign_in(options, traces, count).await?;
+    let sold = if options.reads_only {
+        Sold::default()
+    } else {
+        sell(options, traces, shop, &buyers, stop).await?
+    };
+    let reads = if stop.is_cancelled() {
+        Reads::default()
+    } else {
+        try_reads(options, traces, shop, &buyers[0], stop).await?
+    };
+    let mut untried = sold.untried(options);
+    untried.extend_from_slice(&reads.untried);
+    let others = sold.of_lock.iter().chain(&reads.findings).cloned();
+    let findings = flaws::find(&sold.sales, &buyers, others);
+    let mut report = report(options, &sold, &reads, &findings);
+    report.notes = flaws::verdict(
+        &sold.sales,
+        !reads.tried.is_empty(),
+        &findings,
+        &untried,
+        options.language(),
+    );
+    if stop.is_cancelled() {
+        report = report.cut_short();
+    }
+    Ok(Judgement {
+        findings,
+        untried,
+        report,
+    })
+}
+
+/// What was sold, and what the lock of a purchase showed.
+#[derive(Default)]
+struct Sold {
+    sales: Vec<Sale>,
+    lock: Lock,
+    of_lock: Vec<Finding>,
+}
+
+impl Sold {
+    /// What was not tried, a sentence each.
+    fn untried(&self, options: &JudgeOptions) -> Vec<String> {
+        let mut texts = Vec::new();
+        if self.lock == Lock::Absent {
+            texts.push([
+                "Not tried: a lock in Redis. A purchase takes none here.",
+                "没有测 Redis 里的锁：下单时没有用到。",
+            ]);
+        }
+        if options.targets.len() == 1 {
+            texts.push([
+                "Not tried: two nodes. Start a second one on another port, and name both in --targets.",
+                "没有测两个节点：换个端口再启动一个，把两个地址都写进 --targets。",
+            ]);
+        }
+        let language = options.language();
+        texts
+            .into_iter()
+            .map(|text| language.pick(text).to_owned())
+            .collect()
+    }
+}
+
+/// Makes all sales, and tries the lock of a purchase.
+async fn sell(
+    options: &JudgeOptions,
+    traces: &Traces,
+    shop: u64,
+    buyers: &Arc<[Buyer]>,
+    stop: &CancellationToken,
+) -> Result<Sold, Error> {
     let order_rows = OrderRows::open(&options.access.database_url).await?;
     let seller = Seller {
         options,
@@ -141,42 +226,40 @@ async fn judge(
         stop,
     };
     let begin = Instant::now();
-    let mut sales = vec![seller.try_one_purchase().await?];
+    let mut sold = Sold::default();
+    sold.sales.push(seller.try_one_purchase().await?);
     let one = slice::from_ref(&options.targets[0]);
     let two = (options.targets.len() > 1).then_some(&options.targets[..]);
     for nodes in [Some(one), two].into_iter().flatten() {
         for planned in &PLAN {
             if !stop.is_cancelled() && begin.elapsed() < TIME {
-                sales.push(seller.sell(nodes, planned).await?);
+                sold.sales.push(seller.sell(nodes, planned).await?);
             }
         }
     }
-    let mut lock = Lock::NotTried;
-    let mut of_lock = Vec::new();
     if !stop.is_cancelled() {
-        lock = Lock::Absent;
+        sold.lock = Lock::Absent;
         if let Some(findings) = seller.try_lock().await? {
-            lock = Lock::Tried;
-            of_lock = findings;
+            sold.lock = Lock::Tried;
+            sold.of_lock = findings;
         }
     }
     if let Some(command) = &options.restart
         && !stop.is_cancelled()
     {
-        sales.push(seller.sell_through_restart(command).await?);
+        sold.sales.push(seller.sell_through_restart(command).await?);
     }
-    let findings = flaws::find(&sales, &buyers, of_lock);
-    let mut report = report(options, &sales, lock, &findings);
-    if stop.is_cancelled() {
-        report = report.cut_short();
-    }
-    Ok(Judgement { findings, report })
+    Ok(sold)
 }
 
-/// Signs all buyers in at the first node. The first buyer shows that the database, Redis and the last node belong to it.
-async fn sign_in(options: &JudgeOptions, traces: &mut Traces) -> Result<Arc<[Buyer]>, Error> {
+/// Signs so many buyers in at the first node. The first buyer shows that the database, Redis and the last node belong to it.
+async fn sign_in(
+    options: &JudgeOptions,
+    traces: &mut Traces,
+    count: usize,
+) -> Result<Arc<[Buyer]>, Error> {
     options.progress.say("signing buyers in");
-    let phones = traces.choose_phones(BUYERS).await?;
+    let phones = traces.choose_phones(count).await?;
     let first = &options.targets[0];
     let redis = traces.redis();
     let mut buyers = vec![node::sign_in(first, redis.clone(), &phones[0]).await?];
@@ -208,24 +291,52 @@ async fn sign_in(options: &JudgeOptions, traces: &mut Traces) -> Result<Arc<[Buy
     Ok(buyers.into())
 }
 
-/// The report: a row for each sale, the verdict in words, and a check for each flaw that was looked for.
-fn report(options: &JudgeOptions, sales: &[Sale], lock: Lock, findings: &[Finding]) -> Checked {
+/// The report: a row for each sale and for each time that many read, and a check for each flaw that was looked for. The
+/// verdict in words is still missing.
+fn report(options: &JudgeOptions, sold: &Sold, reads: &Reads, findings: &[Finding]) -> Checked {
     let language = options.language();
     let urls: Vec<String> = options.targets.iter().map(Target::to_string).collect();
     let count_of = |flaw: Flaw| {
         let found = findings.iter().filter(|finding| finding.flaw == flaw);
         found.map(|finding| finding.count).sum::<u64>()
     };
+    let was_looked_for = |flaw: Flaw| match flaw {
+        Flaw::Uncached | Flaw::Breakdown | Flaw::Penetration | Flaw::Stale => {
+            reads.tried.contains(&flaw)
+        }
+        _ if options.reads_only => false,
+        Flaw::SecondOrderAcrossNodes => options.targets.len() > 1,
+        Flaw::LostInCrash => options.restart.is_some(),
+        Flaw::LeaseEnded | Flaw::ForeignDelete | Flaw::OnlyTheLock => sold.lock == Lock::Tried,
+        _ => true,
+    };
     let mut checks: Vec<Check> = ROWS
         .iter()
-        .filter(|row| match row.flaw {
-            Flaw::SecondOrderAcrossNodes => options.targets.len() > 1,
-            Flaw::LostInCrash => options.restart.is_some(),
-            Flaw::LeaseEnded | Flaw::ForeignDelete | Flaw::OnlyTheLock => lock == Lock::Tried,
-            _ => true,
-        })
+        .filter(|row| was_looked_for(row.flaw))
         .map(|row| Check::none(language.pick(row.term), count_of(row.flaw)))
         .collect();
+    if !options.reads_only {
+        checks.extend(check_completeness(options, &sold.sales));
+    }
+    let sales = sold.sales.iter().map(|sale| sale.row(language)).collect();
+    let figures = [
+        Table::new(&sales::COLUMNS, sales),
+        Table::new(&reads::COLUMNS, reads.rows.clone()),
+    ];
+    Checked {
+        scenario: "judge",
+        heading: format!("Judged: {}", urls.join(" and ")),
+        figures: figures
+            .into_iter()
+            .filter(|table| !table.rows.is_empty())
+            .collect(),
+        notes: String::new(),
+        checks,
+    }
+}
+
+/// Without these the sales prove nothing.
+fn check_completeness(options: &JudgeOptions, sales: &[Sale]) -> Vec<Check> {
     let with_orders = sales
         .iter()
         .filter(|sale| sale.report.verdict.orders > 0)
@@ -235,21 +346,11 @@ fn report(options: &JudgeOptions, sales: &[Sale], lock: Lock, findings: &[Findin
         .filter(|sale| sale.report.tables_unchanged)
         .count();
     let planned = 1 + PLAN.len() * options.targets.len() + usize::from(options.restart.is_some());
-    for (what, count) in [
+    [
         ("sales made in the time there is", sales.len()),
         ("sales with an order", with_orders),
         ("sales whose tables stood still", unchanged),
-    ] {
-        checks.push(Check::new(what, count, planned, count == planned).needed());
-    }
-    Checked {
-        scenario: "judge",
-        heading: format!("Judged: {}", urls.join(" and ")),
-        figures: vec![Table::new(
-            &sales::COLUMNS,
-            sales.iter().map(|sale| sale.row(language)).collect(),
-        )],
-        notes: flaws::verdict(sales, lock == Lock::Absent, findings, language),
-        checks,
-    }
+    ]
+    .map(|(what, count)| Check::new(what, count, planned, count == planned).needed())
+    .into()
 }

@@ -1,6 +1,8 @@
-//! A node of the course, by its API: signing in and publishing. A failure is one sentence that says what to do.
+//! A node of the course, by its API: signing in, publishing, and shops. A failure is one sentence that says what to do.
 
-use hyper::header::HeaderValue;
+use std::fmt;
+
+use hyper::{Method, header::HeaderValue};
 use redis::{AsyncCommands, RedisError};
 use redis_link::RoutedConnection;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -10,6 +12,7 @@ use workload::{
     buyers::{Buyer, LIMIT, insist},
     http::{Call, Connection},
     publish,
+    reply::Envelope,
 };
 
 use super::traces::redis_error;
@@ -90,15 +93,87 @@ pub async fn publish(
     stock: u32,
 ) -> Result<u64, Error> {
     let voucher = publish::voucher(access, shop, "judge", strategy, stock);
-    let mut call = Call::post("/voucher/seckill").json(&voucher);
-    // Only nodes of this project have such a token.
-    if !access.admin_token.is_empty() {
-        call = call.admin(&access.admin_header("publishing a sale")?);
-    }
+    let call = Call::post("/voucher/seckill").json(&voucher);
+    let call = as_administrator(call, access)?;
     let id: Option<u64> = ask(node, call).await?;
     id.ok_or_else(|| {
         Error::Usage(format!(
             "{node} published a sale without its id in `data`: return Result.ok(voucher.getId()), as the course does"
         ))
     })
+}
+
+/// With the administrator's token, where there is one: only nodes of this project ask for it.
+fn as_administrator(call: Call, access: &Access) -> Result<Call, Error> {
+    if access.admin_token.is_empty() {
+        return Ok(call);
+    }
+    Ok(call.admin(&access.admin_header("publishing")?))
+}
+
+/// What a node says of a shop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShopReply {
+    /// The shop, by its name.
+    Shop(String),
+    /// A refusal: there is no such shop.
+    Refused(String),
+    /// No reply of the course at all.
+    Other(String),
+}
+
+impl fmt::Display for ShopReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shop(name) => write!(f, "\"{name}\""),
+            Self::Refused(text) | Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Reads a shop, signed in as this user: some nodes show shops to users only.
+pub async fn read_shop(node: Target, token: HeaderValue, shop: u64) -> ShopReply {
+    let mut connection = Connection::new(node, LIMIT);
+    let call = Call::get(format!("/shop/{shop}")).token(&token);
+    let response = match connection.send(&call).await {
+        Ok(response) => response,
+        Err(failure) => return ShopReply::Other(failure.to_string()),
+    };
+    let Ok(envelope) = serde_json::from_slice::<Envelope<Value>>(&response.body) else {
+        return ShopReply::Other(format!("HTTP {}", response.status));
+    };
+    let data = envelope.data.unwrap_or_default();
+    match data["name"].as_str() {
+        Some(name) if envelope.success && data["id"].as_u64() == Some(shop) => {
+            ShopReply::Shop(name.to_owned())
+        }
+        _ => ShopReply::Refused(
+            envelope
+                .error_msg
+                .unwrap_or_else(|| format!("HTTP {}, without the shop", response.status)),
+        ),
+    }
+}
+
+/// Makes a shop with this name.
+pub async fn make_shop(node: &Target, access: &Access, name: &str) -> Result<(), Error> {
+    let shop = json!({
+        "name": name, "typeId": 1, "images": "", "address": "to be removed", "x": 120.15, "y": 30.32, "avgPrice": 80,
+        "sold": 0, "comments": 0, "score": 37, "openHours": "00:00-24:00",
+    });
+    let call = as_administrator(Call::post("/shop").json(&shop), access)?;
+    ask::<Value>(node, call).await.map(drop)
+}
+
+/// Gives a shop another name.
+pub async fn rename_shop(
+    node: &Target,
+    access: &Access,
+    shop: u64,
+    name: &str,
+) -> Result<(), Error> {
+    let change = json!({ "id": shop, "name": name });
+    let call = Call::new(Method::PUT, "/shop").json(&change);
+    let call = as_administrator(call, access)?;
+    ask::<Value>(node, call).await.map(drop)
 }

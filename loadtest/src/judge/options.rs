@@ -19,6 +19,9 @@ pub struct JudgeOptions {
     /// -ti tcp:8081 -s tcp:listen); java -jar hmdp.jar'
     #[arg(long, value_name = "COMMAND")]
     pub restart: Option<String>,
+    /// Judge the reads of shops alone, for example before your node sells
+    #[arg(long, conflicts_with = "restart")]
+    pub reads_only: bool,
     /// Do not ask before a database that has orders in it
     #[arg(long)]
     pub yes: bool,

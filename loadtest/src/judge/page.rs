@@ -12,7 +12,12 @@ use crate::report::Checked;
 const LOOK: &str = include_str!("../../../web/look.css");
 
 /// The page.
-pub fn html(findings: &[Finding], report: &Checked, language: Language) -> String {
+pub fn html(
+    findings: &[Finding],
+    untried: &[String],
+    report: &Checked,
+    language: Language,
+) -> String {
     let title = match language {
         Language::En => "Judge my node",
         Language::Zh => "评判我的节点",
@@ -33,6 +38,8 @@ pub fn html(findings: &[Finding], report: &Checked, language: Language) -> Strin
     }
     if findings.is_empty() {
         page += &paragraph(&report.notes);
+    } else {
+        page.extend(untried.iter().map(|sentence| paragraph(sentence)));
     }
     let checks = report.checks.iter().map(|check| {
         vec![

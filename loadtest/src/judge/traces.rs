@@ -23,6 +23,10 @@ const TABLES: [&str; 5] = [
 ];
 /// The phones from which those of the buyers are drawn.
 const PHONES: std::ops::Range<u64> = 19_900_000_000..19_999_999_000;
+/// The ids from which one that no shop has is drawn.
+const ABSENT_SHOPS: std::ops::Range<u64> = 1_500_000_000..2_100_000_000;
+/// The name of the run's own shop.
+pub const SHOP_NAME: &str = "judge";
 /// How long a connection to the database may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -32,6 +36,8 @@ pub struct Traces {
     redis: RoutedConnection,
     /// Its shop, from [`Traces::make_shop`] on: nothing is removed without one.
     shop: Option<u64>,
+    /// The name of a shop that the node itself was asked to make.
+    made_by_node: Option<String>,
     phones: Vec<String>,
     keys: Vec<String>,
 }
@@ -81,6 +87,7 @@ impl Traces {
             pool,
             redis,
             shop: None,
+            made_by_node: None,
             phones: Vec::new(),
             keys: Vec::new(),
         })
@@ -89,6 +96,16 @@ impl Traces {
     /// A connection to Redis.
     pub fn redis(&self) -> RoutedConnection {
         self.redis.clone()
+    }
+
+    /// Connections to the database.
+    pub fn database(&self) -> MySqlPool {
+        self.pool.clone()
+    }
+
+    /// Removes these keys at the end.
+    pub fn made_keys(&mut self, keys: impl IntoIterator<Item = String>) {
+        self.keys.extend(keys);
     }
 
     /// How many orders there are.
@@ -103,12 +120,50 @@ impl Traces {
     pub async fn make_shop(&mut self) -> Result<u64, Error> {
         let insert = "INSERT INTO tb_shop \
              (name, type_id, images, address, x, y, avg_price, sold, comments, score, open_hours) \
-             VALUES ('judge', 1, '', 'to be removed', 120.15, 30.32, 80, 0, 0, 37, '00:00-24:00')";
-        let made = sqlx::query(insert).execute(&self.pool).await;
+             VALUES (?, 1, '', 'to be removed', 120.15, 30.32, 80, 0, 0, 37, '00:00-24:00')";
+        let insert = sqlx::query(insert).bind(SHOP_NAME);
+        let made = insert.execute(&self.pool).await;
         let shop = made.map_err(database_error)?.last_insert_id();
         self.shop = Some(shop);
         self.keys.push(format!("cache:shop:{shop}"));
         Ok(shop)
+    }
+
+    /// A name for a shop that the node makes; no other shop has it. Such a shop is removed at the end.
+    pub fn choose_shop_name(&mut self) -> String {
+        let name = format!("judge {:016x}", rand::random::<u64>());
+        self.made_by_node = Some(name.clone());
+        name
+    }
+
+    /// The id of the shop with this name.
+    pub async fn find_shop(&self, name: &str) -> Result<Option<u64>, Error> {
+        sqlx::query_scalar("SELECT CAST(id AS UNSIGNED) FROM tb_shop WHERE name = ?")
+            .bind(name)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(database_error)
+    }
+
+    /// An id that no shop has, and that other languages' integers of 32 bits hold.
+    pub async fn choose_absent_shop(&self) -> Result<u64, Error> {
+        loop {
+            let id: u64 = rand::rng().random_range(ABSENT_SHOPS);
+            let shops: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM tb_shop WHERE id = ?")
+                .bind(id)
+                .fetch_one(&self.pool)
+                .await
+                .map_err(database_error)?;
+            if shops == 0 {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Locks a shop's row until the transaction ends: a change of the shop waits, and a read does not.
+    pub async fn hold_shop(&self, shop: u64) -> Result<Transaction<'static, MySql>, Error> {
+        self.hold_row("SELECT id FROM tb_shop WHERE id = ? FOR UPDATE", shop)
+            .await
     }
 
     /// So many phones that no user has.
@@ -154,9 +209,15 @@ impl Traces {
 
     /// Locks a sale's row until the transaction ends, as a database that is slow for a moment: purchases wait in it.
     pub async fn hold(&self, voucher_id: u64) -> Result<Transaction<'static, MySql>, Error> {
+        let row = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
+        self.hold_row(row, voucher_id).await
+    }
+
+    /// Runs a statement that locks the row with this id, in a transaction that stays open.
+    async fn hold_row(&self, sql: &str, id: u64) -> Result<Transaction<'static, MySql>, Error> {
         let mut transaction = self.pool.begin().await.map_err(database_error)?;
-        sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
-            .bind(voucher_id)
+        sqlx::query(sql)
+            .bind(id)
             .execute(&mut *transaction)
             .await
             .map_err(database_error)?;
@@ -213,6 +274,12 @@ impl Traces {
         }
         let removing = sqlx::query("DELETE FROM tb_shop WHERE id = ?").bind(shop);
         removing.execute(&self.pool).await?;
+        if let Some(name) = &self.made_by_node {
+            // It may have been renamed to a longer name.
+            let removing = sqlx::query("DELETE FROM tb_shop WHERE name LIKE CONCAT(?, '%')");
+            let removing = removing.bind(name);
+            removing.execute(&self.pool).await?;
+        }
         Ok(vouchers)
     }
 }

@@ -65,14 +65,14 @@ struct Node {
     made: Mutex<(u64, i64)>,
 }
 
-type Answer = (StatusCode, Json<Value>);
+pub type Answer = (StatusCode, Json<Value>);
 
-fn ok(data: impl Into<Value>) -> Answer {
+pub fn ok(data: impl Into<Value>) -> Answer {
     let body = json!({ "success": true, "data": data.into() });
     (StatusCode::OK, Json(body))
 }
 
-fn fail(why: &str) -> Answer {
+pub fn fail(why: &str) -> Answer {
     let body = json!({ "success": false, "errorMsg": why });
     (StatusCode::OK, Json(body))
 }
@@ -84,6 +84,17 @@ impl CourseNode {
     }
 
     pub async fn start_at(address: &str, stage: Stage, database_url: &str, redis: &str) -> Self {
+        Self::start_with(address, stage, Router::new(), database_url, redis).await
+    }
+
+    /// A node that serves these routes as well.
+    pub async fn start_with(
+        address: &str,
+        stage: Stage,
+        further: Router,
+        database_url: &str,
+        redis: &str,
+    ) -> Self {
         // As many as a Java node's pool has by default.
         let options = MySqlPoolOptions::new().max_connections(10);
         let pool = options.connect(database_url).await.unwrap();
@@ -123,7 +134,8 @@ impl CourseNode {
             .route("/user/me", get(me))
             .route("/voucher/seckill", post(publish))
             .route("/voucher-order/seckill/{id}", post(buy));
-        let url = serve(address, routes.with_state(node), &mut tasks).await;
+        let routes = routes.with_state(node).merge(further);
+        let url = serve(address, routes, &mut tasks).await;
         Self { url, _tasks: tasks }
     }
 
@@ -150,7 +162,7 @@ async fn serve(address: &str, routes: Router, tasks: &mut JoinSet<()>) -> String
     url
 }
 
-async fn connect(redis: &str) -> MultiplexedConnection {
+pub async fn connect(redis: &str) -> MultiplexedConnection {
     let limit = std::time::Duration::from_secs(10);
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(limit));
     let client = redis::Client::open(redis).unwrap();

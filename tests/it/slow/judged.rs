@@ -27,6 +27,9 @@ async fn judge_each(strategies: &[Strategy]) {
         let judgement = judge(&options).await.expect("a judgement");
         let report = &judgement.report;
         let found = flaws(&judgement);
+        let mut checks = report.checks.iter();
+        let is_change_tried = checks.any(|check| check.what.starts_with("缓存与数据库不一致"));
+        assert!(is_change_tried, "the reads were not tried: {report}");
         let is_second_order =
             |flaw: Flaw| matches!(flaw, Flaw::SecondOrder | Flaw::SecondOrderAcrossNodes);
         for nodes in [1, 2] {
