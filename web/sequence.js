@@ -10,7 +10,7 @@ const Sequence = (() => {
     'sequence.locked': ['acquires the lock', '获得锁'], 'sequence.unlocked': ['releases the lock', '释放锁'],
     'sequence.foreign': ['deletes the lock of another', '删掉了别人的锁'], 'sequence.lost': ['its lock is gone', '锁已不在'],
     'sequence.lock-busy': ['the lock is held', '锁被占用'], 'sequence.lock-failed': ['no lock', '没有拿到锁'],
-    'sequence.queued': ['waits for its batch', '等待所在批次'], 'sequence.admitted': ['admission script', '准入脚本'],
+    'sequence.queued': ['is queued', '进入队列'], 'sequence.killed': ['the node is killed', '节点被强制终止'], 'sequence.admitted': ['admission script', '准入脚本'],
     'sequence.answered': ['reply', '响应'],
   });
   const t = Words.t;
