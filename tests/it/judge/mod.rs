@@ -20,6 +20,7 @@ use workload::live::Progress;
 use workload::{Access, Error};
 
 use self::course_node::{CourseNode, Stage};
+use crate::law::at_once;
 use crate::schema::java_database;
 use crate::support::database::TestDatabase;
 use crate::support::eventually;
@@ -115,7 +116,7 @@ async fn a_node_of_the_last_stage_holds_on_two_nodes_and_nothing_of_the_run_stay
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_does_wrongly_is_found_as_just_that_with_an_example() {
     use Flaw::{Lost, Phantom, RepeatedId, SecondOrder};
-    for (stage, expected) in [
+    let stages = [
         (Stage::LockInMemory, [].as_slice()),
         (Stage::NoLock, &[(SecondOrder, 1)]),
         // The next request of the buyer makes an order, so two were told.
@@ -126,7 +127,8 @@ async fn what_a_node_does_wrongly_is_found_as_just_that_with_an_example() {
             Stage::RepeatedId,
             &[(Lost, 1), (Phantom, 1), (RepeatedId, 1)],
         ),
-    ] {
+    ];
+    let judgements = stages.map(async |(stage, expected)| {
         let learner = Learner::new().await;
         let node = learner.node(stage).await;
         let judgement = judge(&learner.options(&[&node])).await.unwrap();
@@ -144,7 +146,8 @@ async fn what_a_node_does_wrongly_is_found_as_just_that_with_an_example() {
             let page = judgement.html(Language::En);
             assert!(page.contains(finding.row().chapter), "{page}");
         }
-    }
+    });
+    at_once(judgements).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -363,10 +366,11 @@ async fn a_course_node_as_a_process() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_in_memory_loses_orders_in_a_crash_and_a_stream_does_not() {
-    for (stage, expected) in [
+    let stages = [
         (Stage::Queue, [(Flaw::LostInCrash, 1)].as_slice()),
         (Stage::Stream, &[]),
-    ] {
+    ];
+    let judgements = stages.map(async |(stage, expected)| {
         let learner = Learner::new().await;
         let process = NodeProcess::start(&learner, stage).await;
         let url = format!("http://127.0.0.1:{}", process.port);
@@ -379,5 +383,6 @@ async fn a_queue_in_memory_loses_orders_in_a_crash_and_a_stream_does_not() {
             "{stage:?}: {}",
             judgement.report
         );
-    }
+    });
+    at_once(judgements).await;
 }
