@@ -197,6 +197,16 @@ class Lab(BrowserTest):
         box = lambda selector: page.locator(selector).bounding_box()
         until(lambda: box(".story.two-orders .stepper-controls")["y"] >= box(".run-head")["y"] + box(".run-head")["height"] - 1)
 
+    def run_mission(self, page, mission):
+        """Runs it with the guess that the left breaks and the right holds; its outcome."""
+        page.locator(f"[data-mission={mission}]").click()
+        page.locator("input[name=guess-left][value=breaks]").check()
+        page.locator("input[name=guess-right][value=holds]").check()
+        page.locator("#mission-run").click()
+        outcome = page.locator("#mission-outcome")
+        expect(outcome).to_be_visible(timeout=RUN_TIMEOUT_MS)
+        return outcome
+
     def test_a_mission_asks_for_guesses_and_shows_them_beside_what_happened(self):
         page = self.open(LAB)
         expect(page.locator("[data-mission]")).to_have_count(6)
@@ -224,12 +234,7 @@ class Lab(BrowserTest):
 
     def test_the_mission_of_foreign_deletes_tells_one(self):
         page = self.open(LAB)
-        page.locator("[data-mission=lease]").click()
-        page.locator("input[name=guess-left][value=breaks]").check()
-        page.locator("input[name=guess-right][value=holds]").check()
-        page.locator("#mission-run").click()
-        outcome = page.locator("#mission-outcome")
-        expect(outcome).to_be_visible(timeout=RUN_TIMEOUT_MS)
+        outcome = self.run_mission(page, "lease")
         expect(outcome.locator("[data-ask=left]")).to_have_class("right")
         expect(outcome.locator("[data-ask=right]")).to_have_class("right")
         deletes = lambda strategy: lane(page, strategy).locator(".foreign-deletes")
@@ -269,12 +274,7 @@ class Lab(BrowserTest):
 
     def test_the_mission_of_a_killed_node_loses_confirmed_orders_of_the_queue_in_memory(self):
         page = self.open(LAB)
-        page.locator("[data-mission=kill]").click()
-        page.locator("input[name=guess-left][value=breaks]").check()
-        page.locator("input[name=guess-right][value=holds]").check()
-        page.locator("#mission-run").click()
-        outcome = page.locator("#mission-outcome")
-        expect(outcome).to_be_visible(timeout=RUN_TIMEOUT_MS)
+        outcome = self.run_mission(page, "kill")
         lost = re.compile(r"([1-9]\d*) confirmed orders? lost")
         expect(outcome.locator("[data-ask=left]")).to_contain_text(lost)
         print(f"the mission: {lost.search(outcome.inner_text())[0]}; {lane(page, 'stream').locator('.verdict').inner_text()}")

@@ -125,7 +125,7 @@ async fn ladder(stack: &Stack) {
     at_once(sales).await;
 }
 
-/// Runs sales some at a time: most of a sale is the wait until its tables no longer change.
+/// Runs sales, or whole judgements, some at a time: most of a sale is the wait until its tables no longer change.
 pub async fn at_once(sales: impl IntoIterator<Item = impl Future<Output = ()>>) {
     let sales = stream::iter(sales);
     sales.for_each_concurrent(AT_ONCE, |sale| sale).await;

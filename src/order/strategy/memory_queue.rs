@@ -4,7 +4,9 @@
 //! [`super::stream`] keeps the queue in Redis and answers "pending".
 //!
 //! What the script takes is never given back: a buyer whose order was lost is refused as one who has ordered, and so is one
-//! who has cancelled.
+//! who has cancelled. Where stock is added or returned, the counter is set from the table, which does not know what still
+//! waits: too many are then admitted, and lost. A look-up does not know what waits either: it calls an order that waits for
+//! longer than half a minute one that does not exist, and yet it may be written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
