@@ -57,7 +57,30 @@ test_cargo() {
   say "building and running the tests: ${scope[*]}${flags[*]:+ ${flags[*]}}${name:+ $name}"
   [[ ! -t 1 ]] || export CARGO_TERM_COLOR=always # `tee` hides the terminal from cargo
   export RUST_TEST_THREADS=$threads
-  report_tests "$name" without_settings cargo test --no-fail-fast "${scope[@]}" "${flags[@]}" ${name:+"$name"} "$@"
+  local command=(without_settings cargo test --no-fail-fast "${scope[@]}" "${flags[@]}" ${name:+"$name"})
+  if [[ -z $package$name ]] && ! any_matches "$PACKAGE_FLAGS|$TARGET_FLAGS|--no-run" "${flags[@]}"; then
+    report_tests "" all_tests "$@"
+  else
+    report_tests "$name" "${command[@]}" "$@"
+  fi
+}
+
+# all_tests -- FLAGS...: runs the `command` of test_cargo. The tests in crates/*/tests/on_redis/ mostly wait: they run
+# beside the others, and what they print follows.
+all_tests() {
+  local beside log=$DATA/log/test-on-redis.log status=0
+  "${command[@]}" --no-run || return
+  (
+    trap - INT # which a command behind & would ignore
+    "${command[@]}" --test on_redis "$@"
+  ) >"$log" 2>&1 &
+  beside=$!
+  # Any other target that has tests: cargo has no flag that leaves one out.
+  "${command[@]}" --lib --test '[!o]*' "$@" || status=$?
+  "${command[@]}" --doc "$@" || status=$?
+  wait "$beside" || status=$?
+  cat "$log"
+  return "$status"
 }
 
 # any_matches PATTERN ARGUMENT...

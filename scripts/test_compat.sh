@@ -123,4 +123,4 @@ compat_row() {
 compat_path() { [[ -n ${SERVER_PACKAGES[$1]:-} ]] || PATH=$(server_root "$1")/bin:$PATH; }
 
 # compat_tests PACKAGE FILTER...: runs the tests without the address of a database server, so that they start one.
-compat_tests() { without_settings cargo test -p "$1" --test it -- "${@:2}"; }
+compat_tests() { without_settings cargo test -p "$1" --test '*' -- "${@:2}"; }
