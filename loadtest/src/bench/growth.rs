@@ -20,18 +20,28 @@ const TITLES: [&str; 9] = [
     ">orders a commit",
 ];
 
-/// The rows of one size: of an order, and of a refusal.
-pub type Rows = [Vec<String>; 2];
+/// One size of what grows: its name, the runs of orders, those of refusals.
+pub type Size = (String, [Vec<Run>; 2]);
 
-/// The table of growth: all rows of orders, then all of refusals.
-pub fn table(sizes: &[Rows]) -> String {
-    let [orders, refusals] = [0, 1].map(|kind| sizes.iter().map(move |rows| rows[kind].clone()));
-    let rows: Vec<_> = orders.chain(refusals).collect();
+/// The table of growth, of several things that grow, each from its smallest size on: all rows of orders, then all of refusals.
+pub fn table(things: &[Vec<Size>]) -> String {
+    let mut rows = Vec::new();
+    for (kind, what) in ["an order", "a refusal"].into_iter().enumerate() {
+        for sizes in things {
+            for (name, runs) in sizes {
+                rows.push(row(
+                    format!("{what}, {name}"),
+                    &runs[kind],
+                    &sizes[0].1[kind],
+                ));
+            }
+        }
+    }
     markdown::table(&TITLES, &rows)
 }
 
 /// A row: the medians of `runs`, and of their quotients with the run of `smallest` in the same round.
-pub fn row(name: String, runs: &[Run], smallest: &[Run]) -> Vec<String> {
+fn row(name: String, runs: &[Run], smallest: &[Run]) -> Vec<String> {
     let times = |value: f64| {
         if value > EXPECTED {
             format!("**{value:.2}**")

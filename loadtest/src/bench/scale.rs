@@ -13,7 +13,7 @@ use workload::markdown::count;
 use workload::{descriptors, markdown};
 
 use crate::bench::environment::{BUYERS, Environment, PLAIN};
-use crate::bench::growth::{self, Rows};
+use crate::bench::growth::{self, Size};
 use crate::bench::micro;
 use crate::bench::options::{BenchArgs, say};
 use crate::bench::plan::{Plan, Stock};
@@ -74,13 +74,13 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Measured> {
     say("memory");
     let connection_bytes = bytes_per_connection(&main).await?;
 
-    let mut growth = {
+    let of_instances = {
         let servers = instances(&main, "instances", 8).await?;
         let sizes = [1_usize, 2, 4, 8]
             .map(|count| (count as u64, plan_for_sales(&main, &servers[..count], 1)));
         grow("instances", &sizes).await?
     };
-    growth.extend({
+    let of_sales = {
         // An instance for each size: one that has had many sales cannot be measured as one that has had a single sale.
         let servers = instances(&main, "sales", 3).await?;
         for server in &servers {
@@ -89,7 +89,7 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Measured> {
         let sizes = [1, 100, 10_000].into_iter().zip(servers.chunks(1));
         let sizes = sizes.map(|(count, server)| (count, plan_for_sales(&main, server, count)));
         grow("open sales", &sizes.collect::<Vec<_>>()).await?
-    });
+    };
     let [large_count, huge_count] = if args.quick {
         [100_000, 1_000_000]
     } else {
@@ -98,7 +98,7 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Measured> {
     let large = with_orders(args, large_count).await?;
     let huge = with_orders(args, huge_count).await?;
     let sizes = [(0, &main), (large_count, &large), (huge_count, &huge)];
-    growth.extend(grow_databases("orders in the table", &sizes, None).await?);
+    let of_orders = grow_databases("orders in the table", &sizes, None).await?;
     let sessions: usize = if args.quick { 100_000 } else { 1_000_000 };
     let few_sessions = Environment::open(args, PLAIN, FEW_SESSIONS).await?;
     let many_sessions = Environment::open(args, PLAIN, sessions).await?;
@@ -106,7 +106,9 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Measured> {
         (FEW_SESSIONS as u64, &few_sessions),
         (sessions as u64, &many_sessions),
     ];
-    growth.extend(grow_databases("sessions", &sizes, Some((FEW_SESSIONS, 0))).await?);
+    let of_sessions = grow_databases("sessions", &sizes, Some((FEW_SESSIONS, 0))).await?;
+    // Of many sessions others come each time, which the instance has to look up.
+    let [known, looked_up] = [0, 1].map(|size| median_cost(&of_sessions[size].1[1]));
 
     let session_bytes = many_sessions.session_bytes;
     let order_bytes = sales::bytes_per_order(&huge.pool).await?;
@@ -114,11 +116,12 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Measured> {
         figures: Figures {
             conditions: main.conditions(began.elapsed()).await?,
             costs,
+            session: looked_up.beyond(&known),
             commit_ms,
             session_bytes,
             sale,
         },
-        growth: growth::table(&growth),
+        growth: growth::table(&[of_instances, of_sales, of_orders, of_sessions]),
         memory: growth::memory_table(session_bytes, connection_bytes, order_bytes),
     })
 }
@@ -163,7 +166,7 @@ async fn grow_databases(
     what: &str,
     sizes: &[(u64, &Environment)],
     part: Option<(usize, usize)>,
-) -> anyhow::Result<Vec<Rows>> {
+) -> anyhow::Result<Vec<Size>> {
     let mut servers = Vec::new();
     for (count, environment) in sizes {
         servers.push(instances(environment, &count.to_string(), 1).await?);
@@ -216,30 +219,28 @@ async fn run_on_new_sales(plan: &Plan<'_>, round: usize, is_order: bool) -> anyh
 }
 
 /// Measures `sizes` in interleaved rounds: each is a number of `what`, with the plan of its runs.
-async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Rows>> {
+async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Size>> {
     say(what);
     let kinds: Vec<_> = sizes
         .iter()
         .flat_map(|(_, plan)| [(plan, true), (plan, false)])
         .collect();
     let args = &sizes[0].1.environment.args;
-    let runs = args
+    let mut runs = args
         .interleaved(
             &kinds,
             async |round, (plan, is_order): &(&Plan<'_>, bool)| {
                 run_on_new_sales(plan, round, *is_order).await
             },
         )
-        .await?;
-    let mut rows = Vec::new();
-    for ((size, _), runs_of_size) in sizes.iter().zip(runs.chunks(2)) {
-        let size = format!("{} {what}", count(*size));
-        rows.push([
-            growth::row(format!("an order, {size}"), &runs_of_size[0], &runs[0]),
-            growth::row(format!("a refusal, {size}"), &runs_of_size[1], &runs[1]),
-        ]);
+        .await?
+        .into_iter();
+    let mut measured = Vec::new();
+    for (size, _) in sizes {
+        let [orders, refusals] = [runs.next(), runs.next()].map(Option::unwrap_or_default);
+        measured.push((format!("{} {what}", count(*size)), [orders, refusals]));
     }
-    Ok(rows)
+    Ok(measured)
 }
 
 /// Memory of an instance for each idle connection, without the kernel's buffers, after runs that fill its pools.

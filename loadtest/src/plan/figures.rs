@@ -10,8 +10,10 @@ use workload::Error;
 pub struct Figures {
     /// Machine, versions and settings, in a paragraph.
     pub conditions: String,
-    /// What an answer costs, by strategy, in one sale on one instance; `sold-out` is a refusal.
+    /// What an answer costs, by strategy, in one sale on one instance that knows the buyer's session; `sold-out` is a refusal.
     pub costs: BTreeMap<String, Cost>,
+    /// What an answer costs more if the instance has to look up the session.
+    pub session: Cost,
     /// Time of a small transaction of one client, with its commit, milliseconds.
     pub commit_ms: f64,
     /// Memory of Redis for each session, bytes.
@@ -37,6 +39,17 @@ impl Cost {
     /// Of the servers, without the load generator.
     pub fn servers_us(&self) -> f64 {
         self.service_us + self.database_us + self.redis_us
+    }
+
+    /// By how much each is larger than in `other`, where it is.
+    pub fn beyond(&self, other: &Self) -> Self {
+        let more = |of: fn(&Self) -> f64| (of(self) - of(other)).max(0.0);
+        Self {
+            service_us: more(|cost| cost.service_us),
+            database_us: more(|cost| cost.database_us),
+            redis_us: more(|cost| cost.redis_us),
+            client_us: more(|cost| cost.client_us),
+        }
     }
 }
 
