@@ -153,11 +153,12 @@ async fn an_instance_whose_requests_outlast_the_deadline_ends_with_exit_1() {
     receiver.will_answer([0]);
     let url = receiver.url();
     let limits = [
-        ["--database-timeout-ms", "200"],
-        ["--redis-timeout-ms", "100"],
+        // Shorter ones would end its start on a busy machine.
+        ["--database-timeout-ms", "500"],
+        ["--redis-timeout-ms", "500"],
         ["--drain-grace-ms", "1"],
         ["--drain-idle-ms", "1"],
-        ["--drain-deadline-ms", "2100"],
+        ["--drain-deadline-ms", "6100"],
     ];
     let arguments = [arguments(&url, "100000"), limits.concat()].concat();
     let mut stack = Stack::start(1, &arguments).await;
