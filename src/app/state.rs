@@ -82,7 +82,9 @@ pub(super) async fn connect(
     let find_in =
         |store| OrderLookup::new(store, context.stream.clone(), config.sale.stream_unsure);
     let orders_on = |database: &Database| {
-        OrderStore::new(database.clone(), zone).with_expiry(config.sale.unpaid_seconds)
+        let mut store = OrderStore::new(database.clone(), zone);
+        store.unpaid_seconds = config.sale.unpaid_seconds;
+        store
     };
     let lookup = find_in(orders_on(&servers.reads));
     let changed = orders_on(&servers.changes);

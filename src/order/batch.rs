@@ -111,7 +111,7 @@ impl BatchCommitter {
                     if matches!(obstacle, Obstacle::Inserted(0) | Obstacle::DuplicateKey)
                         && matches!(self.kind, Kind::Purchases) =>
                 {
-                    return match open.decided(first, error).await {
+                    return match Box::pin(open.decided(first, error)).await {
                         Ok(_) => Ok(outcomes(orders, left, &Ok(()))),
                         Err(error) => ended_by(error, orders, left),
                     };
@@ -143,10 +143,10 @@ fn text_of(orders: &[NewOrder]) -> Text {
 
 /// The orders that cannot be committed with the others, as far as what was read shows it.
 fn in_the_way(orders: &[NewOrder], mut found: Found, obstacle: &Obstacle) -> Left {
-    let is_refused_by_key = matches!(obstacle, Obstacle::DuplicateKey);
+    let is_refused = matches!(obstacle, Obstacle::DuplicateKey);
     let mut left = Left::new();
     for order in orders {
-        let outcome = match found.outcome_by_key(order, is_refused_by_key) {
+        let outcome = match found.outcome_of(order, is_refused) {
             Some(outcome) => outcome,
             None => match found.stocks.get_mut(&order.buyer.voucher_id) {
                 Some(stock) if *stock > 0 => {

@@ -145,9 +145,7 @@ impl Expiry {
 
     async fn find_expired(&self, among: Among<'_>) -> Result<Vec<OrderKey>, Error> {
         let store = &self.lifetime.store;
-        store
-            .unpaid_since(self.unpaid_seconds.into(), BATCH, among)
-            .await
+        store.unpaid_since(self.unpaid_seconds, BATCH, among).await
     }
 
     /// Cancels orders of one sale.

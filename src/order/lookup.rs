@@ -7,7 +7,6 @@ use chrono::TimeDelta;
 
 use super::model::Order;
 use super::store::OrderStore;
-use super::store::decide::Probe;
 use super::strategy::stream::{OrderStream, Standing, Unnamed};
 use crate::error::{Cause, Error};
 
@@ -94,8 +93,8 @@ impl OrderLookup {
         // Only after the stream was asked: an entry is decided by a row before it is resolved there.
         let row = match row {
             None => match self.store.probe(order_id, user_id).await? {
-                Probe::Order(order) => Row::as_seen_by(user_id, order),
-                Probe::Nothing => return Err(self.missing(order_id, unnamed)),
+                Some(order) => Row::as_seen_by(user_id, order),
+                None => return Err(self.missing(order_id, unnamed)),
             },
             Some(row) => row,
         };

@@ -8,7 +8,6 @@ use seckill::connection::mysql;
 use seckill::error::{Cause, Error};
 use seckill::order::batch::BatchCommitter;
 use seckill::order::model::{Buyer, NewOrder};
-use seckill::order::store::decide::Probe;
 use seckill::order::store::{Kind, OrderStore, Text};
 use testkit::proxy::{Mode, Proxy};
 use tokio::time::Instant;
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 use crate::resilience::TAKES_STOCK;
 use crate::support::database::TestDatabase;
 
-const SALE: i64 = 9;
+pub const SALE: i64 = 9;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Part of the statement that reads the rows under the ids of orders.
 const READS_ROWS: &str = "tb_voucher_order WHERE id IN";
@@ -264,8 +263,8 @@ async fn two_deciders_wait_for_the_transaction_and_say_the_same() {
     open.rollback().await.expect("a rollback");
     for decider in deciders {
         let rows = decider.await.expect("a decision");
-        let (row, _) = rows[&order.id];
-        assert_eq!(row.voucher_id, order.id, "the refusal: {row:?}");
+        let row = rows[&order.id];
+        assert_eq!(row.buyer.voucher_id, order.id, "the refusal: {row:?}");
     }
     assert_eq!(scene.database.number(REFUSALS).await, 1);
     let late = place(&scene.store, &order).await;
@@ -295,10 +294,10 @@ async fn a_look_up_writes_nothing_and_keeps_no_order_out() {
     // For an old id the answer is certain: the refusal is tried on the table, and undone.
     let old = scene.order(1, 60);
     let looked_up = scene.direct.probe(old.id, 2).await;
-    assert!(matches!(looked_up, Ok(Probe::Nothing)), "{looked_up:?}");
+    assert!(matches!(looked_up, Ok(None)), "{looked_up:?}");
     let rows = "SELECT COUNT(*) FROM tb_voucher_order";
     assert_eq!(scene.database.number(rows).await, 0);
     place(&scene.store, &order).await.expect("bought");
     let looked_up = scene.direct.probe(order.id, 1).await;
-    assert!(matches!(looked_up, Ok(Probe::Order(_))), "{looked_up:?}");
+    assert!(matches!(looked_up, Ok(Some(_))), "{looked_up:?}");
 }

@@ -1,13 +1,10 @@
 //! Many orders, of one sale or of several, in one transaction: their INSERT, and what may be in their way.
-//!
-//! Statements with lists of ids or rows are text, not prepared: one statement then fits a batch of any size, where prepared
-//! ones would need one shape per size. Everything put into the text is an integer.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::count::{rows_by_id, rows_sql};
-use super::orders::id_list;
-use super::transaction::{OrderTransaction, Reply, Sent, stock_sql};
+use super::commit::{Part, Text};
+use super::orders::{OrderRow, SELECT_ROWS, id_list};
+use super::transaction::{OrderTransaction, Sent, stock_sql};
 use crate::connection::server_error::{Meaning, meaning_of};
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
@@ -24,57 +21,80 @@ pub enum BatchError {
 
 /// What is committed that may be in the way of orders.
 pub struct Found {
-    /// The rows under their ids: whose each is, and whether it is not cancelled.
-    pub rows: HashMap<i64, (Buyer, bool)>,
-    /// An order of each buyer, and whether it is not cancelled: the order that is not cancelled, else the last cancelled one.
-    pub orders: HashMap<Buyer, (i64, bool)>,
+    /// The rows under their ids.
+    rows: HashMap<i64, OrderRow>,
+    /// An order of each buyer: the order that is not cancelled, else the last cancelled one.
+    orders: HashMap<Buyer, OrderRow>,
     /// What each sale has left.
     pub stocks: HashMap<i64, i64>,
 }
 
 impl Found {
-    /// What the rows make of the order; `None` where none of them is in its way. That the server refused a row says less: it
-    /// names the key only in the text of its error, and a table may have further unique keys that somebody else added.
-    pub fn outcome_by_key(
-        &self,
-        order: &NewOrder,
-        is_refused_by_key: bool,
-    ) -> Option<Result<i64, Error>> {
+    /// What the rows make of the order; `None` where none of them is in its way. That a key refused it (`is_refused`) says less:
+    /// the server names the key only in the text of its error, and a table may have further unique keys that somebody else added.
+    pub fn outcome_of(&self, order: &NewOrder, is_refused: bool) -> Option<Result<i64, Error>> {
         match (self.rows.get(&order.id), self.orders.get(&order.buyer)) {
             // An earlier copy of the text inserted it, or an earlier attempt.
-            (Some((buyer, _)), _) if *buyer == order.buyer => Some(Ok(order.id)),
+            (Some(row), _) if row.buyer == order.buyer => Some(Ok(order.id)),
             (Some(_), _) => Some(Err(Error::DuplicateId)),
             // A cancelled order is in the way only in a table whose unique key counts it.
-            (None, Some((id, is_live))) if *is_live || is_refused_by_key => {
-                Some(Err(Error::AlreadyOrdered(Some(*id))))
+            (None, Some(row)) if row.is_live || is_refused => {
+                Some(Err(Error::AlreadyOrdered(Some(row.id))))
             }
             _ => None,
         }
     }
 }
 
+impl Text {
+    /// Inserts all of these orders; stops where the keys refuse some.
+    pub fn insert_all(self, orders: &[NewOrder]) -> Self {
+        let rows: Vec<String> = orders
+            .iter()
+            .map(|NewOrder { id, buyer, .. }| {
+                format!("({id},{},{})", buyer.user_id, buyer.voucher_id)
+            })
+            .collect();
+        let rows = rows.join(",");
+        // IGNORE makes a key drop the row that it refuses instead of failing all.
+        let insert =
+            format!("INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id) VALUES {rows}");
+        let is_short = format!("ROW_COUNT() <> {}", orders.len());
+        self.add(Part::Insert, &insert)
+            .refuse(Part::AllInserted, &is_short)
+    }
+}
+
 impl OrderTransaction {
     /// Rolls back, and reads what may be in the way of these orders. One round trip.
     pub async fn roll_back_and_find(&mut self, orders: &[NewOrder]) -> Result<Found, Error> {
-        let buyers: Vec<Buyer> = orders.iter().map(|order| order.buyer).collect();
-        let sales: BTreeSet<i64> = buyers.iter().map(|buyer| buyer.voucher_id).collect();
+        let mut users: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+        for NewOrder { buyer, .. } in orders {
+            let users_of_sale = users.entry(buyer.voucher_id).or_default();
+            users_of_sale.push(buyer.user_id);
+        }
+        // A list of users for each sale takes the server a quarter of the time that a condition for each buyer takes, and is
+        // cheap even where it reads all orders of the sale.
+        let buyers: Vec<String> = users
+            .iter()
+            .map(|(sale, users)| format!("voucher_id = {sale} AND user_id IN ({})", id_list(users)))
+            .collect();
         let text = format!(
-            "ROLLBACK; {}; {}; \
+            "ROLLBACK; {SELECT_ROWS} id IN ({}); {SELECT_ROWS} {} ORDER BY status <> 4, id; \
              SELECT CAST(voucher_id AS SIGNED), CAST(COALESCE(stock, 0) AS SIGNED) \
              FROM tb_seckill_voucher WHERE voucher_id IN ({})",
-            rows_sql(orders),
-            orders_sql(&buyers),
-            id_list(sales),
+            id_list(orders.iter().map(|order| order.id)),
+            buyers.join(" OR "),
+            id_list(users.keys()),
         );
-        let replies = self.run(&text).await?;
+        let [_, rows, of_buyers, stocks] = self.run(&text).await?;
         self.rolled_back();
-        let [_, rows, existing, stocks] = &replies[..] else {
-            let detail = format!("4 statements gave {} results", replies.len());
-            return Err(Error::Internal(detail));
-        };
+        let rows: Vec<OrderRow> = rows.all()?;
+        let of_buyers: Vec<OrderRow> = of_buyers.all()?;
         Ok(Found {
-            rows: rows_by_id(rows)?,
-            orders: orders_by_buyer(existing)?,
+            rows: rows.into_iter().map(|row| (row.id, row)).collect(),
+            // The last row of a buyer replaces those before.
+            orders: of_buyers.into_iter().map(|row| (row.buyer, row)).collect(),
             stocks: stocks.all()?.into_iter().collect(),
         })
     }
@@ -98,65 +118,12 @@ impl OrderTransaction {
                 self.rolled_back();
                 return Ok(locked);
             };
-            // The first reply is the ROLLBACK's.
-            let tried = replies.len();
-            match untried.get(tried.wrapping_sub(1)) {
-                Some(sale) if meaning_of(&error) == Meaning::Conflict => {
-                    locked.insert(*sale);
-                    untried.drain(..tried);
-                }
+            // The first reply is the ROLLBACK's, so as many sales were tried, and the last of them is locked.
+            let tried = replies.len().min(untried.len());
+            match untried.drain(..tried).next_back() {
+                Some(sale) if meaning_of(&error) == Meaning::Conflict => locked.insert(sale),
                 _ => return Err(error.into()),
-            }
+            };
         }
     }
-}
-
-/// The orders of these buyers, to be read by [`orders_by_buyer`]. A list of users for each sale takes the server a quarter of
-/// the time that a condition for each buyer takes, and is cheap even where it reads all orders of the sale.
-fn orders_sql(buyers: &[Buyer]) -> String {
-    let mut users: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
-    for buyer in buyers {
-        users
-            .entry(buyer.voucher_id)
-            .or_default()
-            .push(buyer.user_id);
-    }
-    let conditions: Vec<String> = users
-        .into_iter()
-        .map(|(voucher_id, users)| {
-            format!(
-                "(voucher_id = {voucher_id} AND user_id IN ({}))",
-                id_list(users)
-            )
-        })
-        .collect();
-    format!(
-        "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id, \
-         CAST(COALESCE(status, 1) <> 4 AS SIGNED) FROM tb_voucher_order WHERE {} ORDER BY status <> 4, id",
-        conditions.join(" OR ")
-    )
-}
-
-fn orders_by_buyer(reply: &Reply) -> Result<HashMap<Buyer, (i64, bool)>, Error> {
-    let rows: Vec<(i64, i64, i64, i64)> = reply.all()?;
-    let mut orders = HashMap::with_capacity(rows.len());
-    for (user_id, voucher_id, id, is_live) in rows {
-        let buyer = Buyer {
-            user_id,
-            voucher_id,
-        };
-        // The last row of a buyer replaces those before.
-        orders.insert(buyer, (id, is_live == 1));
-    }
-    Ok(orders)
-}
-
-/// IGNORE makes a key drop the row that it refuses instead of failing all.
-pub(super) fn insert_batch_sql(orders: &[NewOrder]) -> String {
-    let rows: Vec<String> = orders
-        .iter()
-        .map(|NewOrder { id, buyer, .. }| format!("({id},{},{})", buyer.user_id, buyer.voucher_id))
-        .collect();
-    let rows = rows.join(",");
-    format!("INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id) VALUES {rows}")
 }

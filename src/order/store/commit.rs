@@ -15,18 +15,13 @@
 //!   ([`super::decide`]). Only if the database cannot say that either, the purchase ends in [`Error::OutcomeUnknown`].
 
 use std::collections::BTreeMap;
-use std::mem;
-use std::pin::Pin;
 use std::slice;
-use std::time::Duration;
 
 use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
-use super::batch::insert_batch_sql;
-use super::decide::Decision;
-use super::orders::{OrderStore, drawn_at, id_list};
-use super::transaction::{OrderTransaction, Reply, Sent, insert_if_first_sql, insert_sql};
+use super::orders::id_list;
+use super::transaction::{OrderTransaction, Sent, insert_if_first_sql, insert_sql};
 use crate::connection::server_error::{
     Meaning, is_duplicate, is_of_its_statement, is_out_of_range, is_read_only, meaning_of,
 };
@@ -51,10 +46,9 @@ pub enum Kind {
 
 /// A statement of a text, by what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part {
     Insert,
     AllInserted,
-    Claim,
     Claimed,
     InTime,
     Take,
@@ -78,14 +72,14 @@ impl Ended {
         };
         let outcome = match obstacle {
             Obstacle::Inserted(_) | Obstacle::DuplicateKey => {
-                let is_refused_by_key = matches!(obstacle, Obstacle::DuplicateKey);
+                let is_refused = matches!(obstacle, Obstacle::DuplicateKey);
                 match open.roll_back_and_find(slice::from_ref(order)).await {
                     // The row that was in the way may be gone.
                     Ok(found) => found
-                        .outcome_by_key(order, is_refused_by_key)
+                        .outcome_of(order, is_refused)
                         .unwrap_or(Err(Error::Conflict)),
                     // The row that refused it may be this order, inserted by an earlier copy of the text.
-                    Err(error) => return open.decided(order, error).await,
+                    Err(error) => return Box::pin(open.decided(order, error)).await,
                 }
             }
             Obstacle::SoldOut | Obstacle::NoFreeUnit => Err(Error::SoldOut),
@@ -102,7 +96,7 @@ impl Ended {
 #[derive(Debug)]
 pub enum Obstacle {
     /// Only this many rows were inserted, not all.
-    Inserted(usize),
+    Inserted(u64),
     /// A unique key refused a row.
     DuplicateKey,
     /// The insert lost a deadlock, or waited too long for another transaction.
@@ -126,7 +120,7 @@ pub struct Text {
 }
 
 impl Text {
-    fn add(mut self, part: Part, statement: &str) -> Self {
+    pub(super) fn add(mut self, part: Part, statement: &str) -> Self {
         if !self.sql.is_empty() {
             self.sql.push_str("; ");
         }
@@ -136,7 +130,7 @@ impl Text {
     }
 
     /// Adds a check that fails if the condition holds.
-    fn refuse(self, part: Part, condition: &str) -> Self {
+    pub(super) fn refuse(self, part: Part, condition: &str) -> Self {
         self.add(part, &format!("SET @check = {} + ({condition})", i64::MAX))
     }
 
@@ -151,22 +145,6 @@ impl Text {
             .refuse(Part::AllInserted, "ROW_COUNT() <> 1")
     }
 
-    /// Inserts all of these orders; stops where the keys refuse some.
-    pub fn insert_all(self, orders: &[NewOrder]) -> Self {
-        self.add(Part::Insert, &insert_batch_sql(orders)).refuse(
-            Part::AllInserted,
-            &format!("ROW_COUNT() <> {}", orders.len()),
-        )
-    }
-
-    /// Claims a unit by these statements; the last of them has to change one row.
-    pub(super) fn claim(mut self, statements: &[String]) -> Self {
-        for statement in statements {
-            self = self.add(Part::Claim, statement);
-        }
-        self.refuse(Part::Claimed, "ROW_COUNT() <> 1")
-    }
-
     /// Takes one from the stock of the sale of each of these orders.
     pub fn take<'a>(mut self, orders: impl IntoIterator<Item = &'a NewOrder>) -> Self {
         for order in orders {
@@ -176,14 +154,14 @@ impl Text {
     }
 
     /// Adds the deadline, the change of the hot rows, and the COMMIT.
-    fn finish(mut self, latest: DateTime<Utc>) -> Self {
+    fn finish(self, latest: DateTime<Utc>) -> Self {
         let latest = latest.format("%Y-%m-%d %H:%M:%S%.6f");
-        let taken = mem::take(&mut self.taken);
         let mut text = self.refuse(Part::InTime, &format!("UTC_TIMESTAMP(6) > '{latest}'"));
-        if !taken.is_empty() {
-            let is_short = format!("ROW_COUNT() <> {}", taken.len());
+        if !text.taken.is_empty() {
+            let take = take_sql(&text.taken);
+            let is_short = format!("ROW_COUNT() <> {}", text.taken.len());
             text = text
-                .add(Part::Take, &take_sql(&taken))
+                .add(Part::Take, &take)
                 .refuse(Part::AllTaken, &is_short);
         }
         text.add(Part::Commit, "COMMIT")
@@ -206,13 +184,11 @@ impl OrderTransaction {
         order: &NewOrder,
         kind: Kind,
     ) -> Result<Ended, Error> {
-        let now = Instant::now();
-        let Some(left) = self.deadline.checked_duration_since(now) else {
-            return Err(Error::Unavailable(Cause::Database));
-        };
-        let text = text.finish(self.latest_commit(left, order, kind));
-        // Its own limit: it must not be cut short because the statements before it were slow.
-        self.deadline = now + self.db.timeout;
+        let attempt_ends = self.begin_commit()?;
+        let text = text.finish(match kind {
+            Kind::Purchases => attempt_ends.min(self.store.drawn_at(order.id) + COMMITS_WITHIN),
+            Kind::Entries => attempt_ends,
+        });
         let Sent { replies, error } = self.send(&text.sql).await;
         let Some(error) = error else {
             self.ended();
@@ -226,8 +202,7 @@ impl OrderTransaction {
                 return Err(Error::Unavailable(Cause::PurchaseDeadline));
             }
             (Some(Part::AllInserted), _) if is_out_of_range(&error) => {
-                let inserted = replies.last().map_or(0, Reply::changed);
-                Obstacle::Inserted(inserted as usize)
+                Obstacle::Inserted(replies.last().map_or(0, |insert| insert.changed))
             }
             (Some(Part::Claimed), _) if is_out_of_range(&error) => Obstacle::NoFreeUnit,
             (Some(Part::AllTaken), _) if is_out_of_range(&error) => Obstacle::SoldOut,
@@ -235,14 +210,14 @@ impl OrderTransaction {
             (Some(Part::Insert), Meaning::Conflict) => Obstacle::InsertConflict,
             (Some(_), Meaning::Conflict) => Obstacle::Conflict,
             // The statement itself was refused. The connection is closed, so the server rolls back.
-            (Some(Part::Insert | Part::Claim | Part::Take), _) if is_of_its_statement(&error) => {
+            (Some(Part::Insert | Part::Take), _) if is_of_its_statement(&error) => {
                 return Err(error.into());
             }
             _ if matches!(kind, Kind::Entries) => return Err(error.into()),
             _ => {
                 tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
-                let decided = self.decided(order, error.into()).await;
-                return decided.map(|_| Ended::Committed);
+                let deciding = Box::pin(self.decided(order, error.into()));
+                return deciding.await.map(|_| Ended::Committed);
             }
         };
         Ok(Ended::Stopped(Box::new(self), obstacle))
@@ -259,43 +234,24 @@ impl OrderTransaction {
         ended.outcome_of(order).await
     }
 
-    /// Decides by this order what became of the transaction. Returns the order's id, or `error` if the order does not exist and
-    /// never will. Boxed, because it is rare, and the future of every purchase would have room for it.
-    pub fn decided(
-        self,
-        order: &NewOrder,
-        error: Error,
-    ) -> Pin<Box<dyn Future<Output = Result<i64, Error>> + Send + '_>> {
-        let store = OrderStore::new(self.db.clone(), self.zone);
-        // Closes the connection, so that the server ends the transaction.
-        drop(self);
-        Box::pin(async move {
-            match store.decide(order).await {
-                Decision::Ordered => Ok(order.id),
-                Decision::Refused => Err(error),
-                Decision::Unknown => Err(Error::OutcomeUnknown(Some(order.id))),
-            }
-        })
-    }
-
-    /// Until when the text may commit, by the server's clock; the attempt ends in `time_left`.
-    fn latest_commit(&self, time_left: Duration, order: &NewOrder, kind: Kind) -> DateTime<Utc> {
+    /// Gives the commit a time limit of its own, as it must not be cut short because the statements before it were slow. Returns
+    /// when the attempt ends, by the server's clock. If that is over, nothing may be committed.
+    fn begin_commit(&mut self) -> Result<DateTime<Utc>, Error> {
+        let now = Instant::now();
+        let Some(time_left) = self.deadline.checked_duration_since(now) else {
+            return Err(Error::Unavailable(Cause::Database));
+        };
+        self.deadline = now + self.store.db.timeout;
         // Every connection asks the clock when it is opened.
-        let now = self.db.clock().now().unwrap_or_else(Utc::now);
-        let attempt_ends = now + time_left;
-        match kind {
-            Kind::Purchases => attempt_ends.min(drawn_at(self.zone, order.id) + COMMITS_WITHIN),
-            Kind::Entries => attempt_ends,
-        }
+        let now = self.store.db.clock().now().unwrap_or_else(Utc::now);
+        Ok(now + time_left)
     }
 
     /// The deadline was over by the server's clock, which may have been stepped since it was last asked.
     async fn roll_back_and_ask_the_clock(mut self) -> Result<(), Error> {
-        let replies = self.run("ROLLBACK; SELECT UTC_TIMESTAMP(6)").await?;
-        if let [_, clock] = &replies[..]
-            && let Some(now) = clock.all::<(NaiveDateTime,)>()?.first()
-        {
-            self.db.clock().set(now.0.and_utc());
+        let [_, clock] = self.run("ROLLBACK; SELECT UTC_TIMESTAMP(6)").await?;
+        if let Some((now,)) = clock.all::<(NaiveDateTime,)>()?.pop() {
+            self.store.db.clock().set(now.and_utc());
         }
         self.ended();
         Ok(())
@@ -304,12 +260,7 @@ impl OrderTransaction {
     /// Commits a change that cannot be decided by the row of a new order, such as a cancellation. If the reply is lost, the
     /// error is [`Error::OutcomeUnknown`] with `order_id`.
     pub(super) async fn commit_once(mut self, order_id: i64) -> Result<(), Error> {
-        let now = Instant::now();
-        if now >= self.deadline {
-            return Err(Error::Unavailable(Cause::Database));
-        }
-        // A limit of its own: it must not be cut short because the others were slow.
-        self.deadline = now + self.db.timeout;
+        self.begin_commit()?;
         match self.send("COMMIT").await.error {
             None => {
                 self.ended();
@@ -348,16 +299,15 @@ fn take_sql(counts: &BTreeMap<i64, usize>) -> String {
     let count = match by_count.first_key_value() {
         Some((count, _)) if by_count.len() == 1 => count.to_string(),
         _ => {
-            let cases = by_count.iter().map(|(count, ids)| {
-                let ids = id_list(ids.iter().copied());
-                format!("WHEN voucher_id IN ({ids}) THEN {count} ")
-            });
+            let cases = by_count
+                .iter()
+                .map(|(count, ids)| format!("WHEN voucher_id IN ({}) THEN {count} ", id_list(ids)));
             format!("CASE {}END", cases.collect::<String>())
         }
     };
-    let ids = id_list(counts.keys().copied());
     format!(
         "UPDATE tb_seckill_voucher SET stock = stock - {count} \
-         WHERE voucher_id IN ({ids}) AND stock >= {count}"
+         WHERE voucher_id IN ({}) AND stock >= {count}",
+        id_list(counts.keys())
     )
 }

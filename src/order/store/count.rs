@@ -1,17 +1,17 @@
 //! What a sale on the stream is counted from: pages of its buyers, and, while its row is locked, which of its pending orders
 //! are rows, and what its cancelled orders gave back.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
 
-use super::lifetime::{OrderKey, RETURNS};
-use super::orders::{OrderStore, id_list};
-use super::transaction::{OrderTransaction, Reply};
+use super::orders::{IDS, OrderRow, OrderStore, SELECT_ROWS, id_list};
+use super::transaction::{OrderTransaction, stock_sql};
 use crate::connection::row::{from_row, readable};
+use crate::connection::server_error::{Meaning, meaning_of};
 use crate::error::Error;
-use crate::order::model::{Buyer, NewOrder};
+use crate::order::model::NewOrder;
 
 /// A sale that is open, or will be.
 #[derive(Clone, Debug)]
@@ -34,9 +34,6 @@ from_row! { OpenSale: voucher_id, strategy, issued, stock, ends, has_returns }
 const LOCK_TRIES: ConstantBuilder = ConstantBuilder::new()
     .with_delay(Duration::from_millis(20))
     .with_max_times(2);
-
-/// Ids in one statement.
-const IDS: usize = 10_000;
 
 impl OrderStore {
     /// Up to `limit` users above `after`, in rising order, who have an order that the unique index guards. A page costs
@@ -62,20 +59,18 @@ impl OrderStore {
 
     /// The sales that are open, or will be; only those of `among`, if it is given. A row that cannot be read is left out.
     pub async fn open_sales(&self, among: Option<Vec<i64>>) -> Result<Vec<OpenSale>, Error> {
-        let mut sql = String::from(
+        let among = among.map_or(String::new(), |sales| {
+            format!(" AND voucher_id IN ({})", id_list(sales))
+        });
+        let sql = format!(
             "SELECT CAST(voucher_id AS SIGNED) AS voucher_id, strategy, \
              CAST(issued AS SIGNED) AS issued, CAST(stock AS SIGNED) AS stock, \
              CAST(UNIX_TIMESTAMP(end_time) AS SIGNED) AS ends, \
              CAST(voucher_id IN (SELECT voucher_id FROM tb_stock_return) AS SIGNED) AS has_returns \
-             FROM tb_seckill_voucher WHERE end_time > CURRENT_TIMESTAMP",
+             FROM tb_seckill_voucher WHERE end_time > CURRENT_TIMESTAMP{among}"
         );
-        if let Some(among) = among {
-            sql.push_str(&format!(" AND voucher_id IN ({})", id_list(among)));
-        }
-        let rows = self
-            .db
-            .read(async |c| sqlx::query(&sql).fetch_all(c).await)
-            .await?;
+        let query = sqlx::query(&sql);
+        let rows = self.db.read(async |c| query.fetch_all(c).await).await?;
         Ok(readable("tb_seckill_voucher", &rows))
     }
 
@@ -84,22 +79,17 @@ impl OrderStore {
     /// # Errors
     /// [`Error::Conflict`] where another transaction holds it.
     pub async fn require_unlocked(&self, voucher_id: i64) -> Result<(), Error> {
-        (|| self.try_to_lock(voucher_id))
+        // Outside a transaction the lock ends with the statement.
+        let lock = format!("{} FOR UPDATE NOWAIT", stock_sql(voucher_id));
+        let locking = || {
+            let query = sqlx::query(&lock).persistent(false);
+            self.db.write(async |c| query.execute(c).await)
+        };
+        locking
             .retry(LOCK_TRIES)
-            .when(|error| matches!(error, Error::Conflict))
-            .await
-    }
-
-    async fn try_to_lock(&self, voucher_id: i64) -> Result<(), Error> {
-        let mut transaction = self.begin().await?;
-        let sale = BTreeSet::from([voucher_id]);
-        let locked = transaction.roll_back_and_find_locked(&sale).await?;
-        transaction.rollback().await?;
-        if locked.is_empty() {
-            Ok(())
-        } else {
-            Err(Error::Conflict)
-        }
+            .when(|error| meaning_of(error) == Meaning::Conflict)
+            .await?;
+        Ok(())
     }
 
     /// Records that a sale which a Java node published is sold on the stream, and how much was issued: the stock, and the
@@ -121,29 +111,24 @@ impl OrderStore {
 }
 
 impl OrderTransaction {
-    /// The rows under the ids of `orders`, as this transaction sees them: whose each is, and whether it is not cancelled.
-    pub async fn rows_of(
-        &mut self,
-        orders: &[NewOrder],
-    ) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
+    /// The rows under the ids of `orders`, as this transaction sees them, by id.
+    pub async fn rows_of(&mut self, orders: &[NewOrder]) -> Result<HashMap<i64, OrderRow>, Error> {
         let mut found = HashMap::new();
         for orders in orders.chunks(IDS) {
-            let replies = self.run(&rows_sql(orders)).await?;
-            for reply in &replies {
-                found.extend(rows_by_id(reply)?);
-            }
+            let ids = id_list(orders.iter().map(|order| order.id));
+            let rows: Vec<OrderRow> = self.rows(&format!("{SELECT_ROWS} id IN ({ids})")).await?;
+            found.extend(rows.into_iter().map(|row| (row.id, row)));
         }
         Ok(found)
     }
 
-    /// Cancelled orders of a sale that are in the outbox.
-    pub async fn returns_of(&mut self, voucher_id: i64) -> Result<Vec<OrderKey>, Error> {
+    /// Cancelled orders of a sale that are in the outbox, and the user of each.
+    pub async fn returns_of(&mut self, voucher_id: i64) -> Result<HashMap<i64, i64>, Error> {
         let sql = format!(
-            "SELECT order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
-             CAST(user_id AS SIGNED) AS user_id FROM tb_stock_return \
-             WHERE voucher_id = {voucher_id} LIMIT {RETURNS}"
+            "SELECT order_id, CAST(user_id AS SIGNED) FROM tb_stock_return \
+             WHERE voucher_id = {voucher_id} LIMIT {IDS}"
         );
-        self.rows(&sql).await
+        Ok(self.rows(&sql).await?.into_iter().collect())
     }
 
     /// Those of `users` who have no order of this sale.
@@ -158,35 +143,11 @@ impl OrderTransaction {
         let sql = format!(
             "SELECT CAST(buyer AS SIGNED) FROM tb_voucher_order \
              WHERE voucher_id = {voucher_id} AND buyer IN ({})",
-            id_list(users.iter().copied())
+            id_list(&users)
         );
         let buyers: Vec<(i64,)> = self.rows(&sql).await?;
         let buyers: HashSet<i64> = buyers.into_iter().map(|(buyer,)| buyer).collect();
         users.retain(|user| !buyers.contains(user));
         Ok(users)
     }
-}
-
-/// The rows under the ids of these orders, to be read by [`rows_by_id`].
-pub(super) fn rows_sql(orders: &[NewOrder]) -> String {
-    format!(
-        "SELECT CAST(id AS SIGNED), CAST(COALESCE(user_id, 0) AS SIGNED), \
-         CAST(COALESCE(voucher_id, 0) AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED) \
-         FROM tb_voucher_order WHERE id IN ({})",
-        id_list(orders.iter().map(|order| order.id))
-    )
-}
-
-/// Whose each row is, and whether it is not cancelled.
-pub(super) fn rows_by_id(reply: &Reply) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
-    let rows: Vec<(i64, i64, i64, i64)> = reply.all()?;
-    let mut by_id = HashMap::with_capacity(rows.len());
-    for (id, user_id, voucher_id, status) in rows {
-        let buyer = Buyer {
-            user_id,
-            voucher_id,
-        };
-        by_id.insert(id, (buyer, status != 4));
-    }
-    Ok(by_id)
 }

@@ -6,118 +6,91 @@
 //! as 0, a user's second refusal would be refused itself where a table has `UNIQUE (user_id, voucher_id)`.
 //!
 //! So "no" is never concluded from what a read does not find. Whoever lost the reply to a commit inserts the refusal
-//! (`OrderStore::decide`); a look-up, which never writes, tries whether it could be inserted ([`OrderStore::probe`]). An INSERT waits for
-//! a transaction that has inserted a row under the same key, whatever the server's locking reads do. Both are one
-//! text that also ends its transaction: an open one would hold up the inserts of others.
+//! ([`OrderTransaction::decided`]); a look-up, which never writes, tries whether it could be inserted
+//! ([`OrderStore::probe`]). An INSERT waits for a transaction that has inserted a row under the same key, whatever the
+//! server's locking reads do. Both are one text that also ends its transaction: an open one would hold up the inserts of others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::slice;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::timeout_at;
 
-use super::count::{rows_by_id, rows_sql};
-use super::orders::{OrderStore, drawn_at, in_zone};
-use super::transaction::{OrderTransaction, Sent};
+use super::orders::{OrderRow, OrderStore, SELECT_ROWS, id_list};
+use super::transaction::OrderTransaction;
 use crate::error::{Cause, Error};
-use crate::order::model::{Buyer, NewOrder, Order, is_refusal};
+use crate::order::model::{NewOrder, Order};
 
 /// This long after the second in its id, no order commits any more, by the database's clock:
 /// [`super::commit::COMMITS_WITHIN`], and ten seconds by which clocks may step back.
 const SETTLED_AFTER: TimeDelta = TimeDelta::seconds(30);
 
-/// An id that is further ahead than this was drawn by nobody.
-const NO_CLOCK_IS_AHEAD: TimeDelta = TimeDelta::days(1);
-
-/// What became of a transaction whose reply was lost.
-pub(super) enum Decision {
-    Ordered,
-    /// Its order does not exist, and never will.
-    Refused,
-    /// The database could not be asked.
-    Unknown,
-}
-
-/// What a server that takes writes has under an order's id.
-#[derive(Debug)]
-pub enum Probe {
-    /// A row.
-    Order(Order),
-    /// None, and there will never be one.
-    Nothing,
-}
-
-/// Whether the row under an order's id, which names this buyer, is the order's refusal.
-pub fn is_refusal_of(order: &NewOrder, row: Buyer) -> bool {
-    row.user_id == order.buyer.user_id && is_refusal(order.id, row.voucher_id)
+impl OrderTransaction {
+    /// Decides by this order what became of the transaction; any order will do that the transaction was to leave as a row.
+    /// Returns the order's id, or `error` if the order does not exist and never will. The database is asked again and again, for
+    /// as long as one step may take: the first tries may meet connections that died with the one that was to commit, or conflict
+    /// with somebody who decides the same order. To be boxed: it is rare, and every purchase's future would have room for it.
+    pub async fn decided(self, order: &NewOrder, error: Error) -> Result<i64, Error> {
+        let store = self.store.clone();
+        // Closes the connection, so that the server ends the transaction.
+        drop(self);
+        let refusing = store
+            .db
+            .ask_until_answered(|| store.refuse(slice::from_ref(order)));
+        let rows = refusing.await.unwrap_or_default();
+        match rows.get(&order.id) {
+            Some(row) if row.buyer == order.buyer => Ok(order.id),
+            Some(_) => Err(error),
+            // The database could not be asked, or IGNORE has hidden that a foreign key or a check refused the row.
+            None => Err(Error::OutcomeUnknown(Some(order.id))),
+        }
+    }
 }
 
 impl OrderStore {
-    /// Decides by one order what became of a transaction; any order will do that the transaction was to leave as a row. The
-    /// database is asked again and again, for as long as one step may take: the first tries may meet connections that died
-    /// with the one that was to commit, or conflict with somebody who decides the same order.
-    pub(super) async fn decide(&self, order: &NewOrder) -> Decision {
-        let refusing = self
-            .db
-            .ask_until_answered(|| self.refuse(slice::from_ref(order)));
-        let row = refusing.await.ok().and_then(|rows| {
-            let (buyer, _) = rows.get(&order.id)?;
-            Some(*buyer)
-        });
-        match row {
-            Some(buyer) if buyer == order.buyer => Decision::Ordered,
-            Some(_) => Decision::Refused,
-            // IGNORE also hides that a foreign key or a check refused the row.
-            None => Decision::Unknown,
-        }
-    }
-
-    /// Refuses those of `orders` that have no row yet. Returns the rows that are then under their ids: whose each is, and
-    /// whether it is not cancelled.
+    /// Refuses those of `orders`, one at least, that have no row yet. Returns the rows that are then under their ids, by id.
     ///
     /// # Errors
     /// Nothing is known; to be tried again.
-    pub async fn refuse(&self, orders: &[NewOrder]) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
-        if orders.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let mut sorted = orders.to_vec();
-        sorted.sort_unstable_by_key(|order| order.id);
-        let refusals: Vec<String> = sorted
+    pub async fn refuse(&self, orders: &[NewOrder]) -> Result<HashMap<i64, OrderRow>, Error> {
+        let users = orders.iter().map(|order| (order.id, order.buyer.user_id));
+        // By id, so that two who refuse the same orders do not wait for each other's rows.
+        let users: BTreeMap<i64, i64> = users.collect();
+        let refusals: Vec<String> = users
             .iter()
-            .map(|order| format!("({0},{1},{0},4)", order.id, order.buyer.user_id))
+            .map(|(id, user_id)| format!("({id},{user_id},{id},4)"))
             .collect();
         let text = format!(
-            "INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES {}; {}; COMMIT",
+            "INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES {}; \
+             {SELECT_ROWS} id IN ({}); COMMIT",
             refusals.join(","),
-            rows_sql(&sorted),
+            id_list(users.keys()),
         );
         let mut transaction = self.begin().await?;
-        let replies = transaction.run(&text).await?;
+        let [_, rows, _] = transaction.run(&text).await?;
         transaction.ended();
-        match replies.get(1) {
-            Some(rows) => rows_by_id(rows),
-            None => Err(Error::Internal("a refusal gave no rows".to_owned())),
-        }
+        let rows: Vec<OrderRow> = rows.all()?;
+        Ok(rows.into_iter().map(|row| (row.id, row)).collect())
     }
 
-    /// Finds the row under this id, or that there will never be one. Writes nothing. On servers whose locking reads see rows
-    /// that are not committed, waits for no transaction. Probes run one at a time: two of the same id would be in each
-    /// other's way, and strangers may ask for any id.
+    /// Finds the order or refusal under this id; `None` if there will never be one. Writes nothing. On servers whose locking
+    /// reads see rows that are not committed, waits for no transaction. Probes run one at a time: two of the same id would be in
+    /// each other's way, and strangers may ask for any id.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if it is not certain: a transaction that has inserted the order has not ended, a text may be on
     /// its way whose deadline is not over, or the server takes no writes.
-    pub async fn probe(&self, order_id: i64, user_id: i64) -> Result<Probe, Error> {
-        let drawn_at = drawn_at(self.zone, order_id);
+    pub async fn probe(&self, order_id: i64, user_id: i64) -> Result<Option<Order>, Error> {
+        let drawn_at = self.drawn_at(order_id);
         let sql_time = |time: DateTime<Utc>| time.format("%Y-%m-%d %H:%M:%S");
+        // No clock is a day ahead: an id of a later time was drawn by nobody.
         let text = format!(
             "{} WHERE id = {order_id} FOR UPDATE NOWAIT; \
              INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id, status) \
              SELECT {order_id}, {user_id}, {order_id}, 4 FROM DUAL \
              WHERE UTC_TIMESTAMP(6) NOT BETWEEN '{}' AND '{}'; ROLLBACK",
             self.select_orders(),
-            sql_time(drawn_at - NO_CLOCK_IS_AHEAD),
+            sql_time(drawn_at - TimeDelta::days(1)),
             sql_time(drawn_at + SETTLED_AFTER),
         );
         let deadline = self.db.pool.deadline();
@@ -125,25 +98,18 @@ impl OrderStore {
             return Err(Error::Unavailable(Cause::OrderUndecided));
         };
         let connection = self.db.pool.acquire_writable(deadline).await?;
-        let mut transaction =
-            OrderTransaction::on_connection(self.db.clone(), self.zone, connection, deadline);
-        let Sent { replies, error } = transaction.send(&text).await;
-        let error = error.map(Error::from);
-        if let Some(Error::Conflict) = error {
-            transaction.rollback().await?;
-            return Err(Error::Unavailable(Cause::OrderUndecided));
-        }
-        if let Some(error) = error {
-            return Err(error);
-        }
-        transaction.ended();
-        let [found, refusal, _] = &replies[..] else {
-            let count = replies.len();
-            return Err(Error::Internal(format!("a probe gave {count} results")));
+        let mut transaction = self.transaction_on(connection, deadline);
+        let [found, refusal, _] = match transaction.run(&text).await {
+            Err(Error::Conflict) => {
+                transaction.rollback().await?;
+                return Err(Error::Unavailable(Cause::OrderUndecided));
+            }
+            replies => replies?,
         };
+        transaction.ended();
         match found.all::<Order>()?.pop() {
-            Some(order) => Ok(Probe::Order(in_zone(self.zone, order))),
-            None if refusal.changed() == 1 => Ok(Probe::Nothing),
+            Some(order) => Ok(Some(self.in_zone(order))),
+            None if refusal.changed == 1 => Ok(None),
             None => Err(Error::Unavailable(Cause::OrderUndecided)),
         }
     }

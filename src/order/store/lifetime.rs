@@ -10,24 +10,20 @@
 
 use std::collections::VecDeque;
 
-use super::orders::{OrderStore, id_list};
+use super::orders::{IDS, OrderStore, id_list};
 use crate::connection::row::from_row;
 use crate::error::Error;
 use crate::id::SEQUENCE_BITS;
 
-/// Rows of the outbox that are taken at a time.
-pub(super) const RETURNS: usize = 10_000;
-
-/// An order's ids: what a cancellation, and the return of its stock, need to know of it.
+/// An order, and the sale to which its cancellation returns stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // columns under their names
 pub struct OrderKey {
     pub order_id: i64,
     pub voucher_id: i64,
-    pub user_id: i64,
 }
 
-from_row! { OrderKey: order_id, voucher_id, user_id }
+from_row! { OrderKey: order_id, voucher_id }
 
 /// The sales whose orders are searched.
 pub enum Among<'a> {
@@ -40,14 +36,11 @@ pub enum Among<'a> {
 impl Among<'_> {
     fn condition(&self) -> String {
         match self {
-            Among::AllBut(sales) if sales.is_empty() => String::new(),
+            // No sale has the voucher 0. Orders without a voucher are left out, too.
             Among::AllBut(sales) => {
-                format!(
-                    "AND voucher_id NOT IN ({}) ",
-                    id_list(sales.iter().copied())
-                )
+                format!("voucher_id NOT IN ({})", id_list(sales.iter().chain([&0])))
             }
-            Among::Only(sale) => format!("AND voucher_id = {sale} "),
+            Among::Only(sale) => format!("voucher_id = {sale}"),
         }
     }
 }
@@ -60,25 +53,20 @@ impl OrderStore {
     /// expires an order early.
     pub async fn unpaid_since(
         &self,
-        seconds: u64,
+        seconds: u32,
         limit: u32,
         among: Among<'_>,
     ) -> Result<Vec<OrderKey>, Error> {
-        let now = self.local_seconds();
         // Whole seconds on both sides: `<` makes sure that none is taken early.
-        let ids_before = now
-            .saturating_sub(seconds.try_into().unwrap_or(i64::MAX))
-            .max(0)
-            << SEQUENCE_BITS;
-        let condition = among.condition();
+        let ids_before = (self.local_seconds() - i64::from(seconds)).max(0) << SEQUENCE_BITS;
         let sql = format!(
-            "SELECT CAST(id AS SIGNED) AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
-             CAST(COALESCE(user_id, 0) AS SIGNED) AS user_id FROM tb_voucher_order \
-             WHERE status = 1 AND voucher_id IS NOT NULL AND (create_time < NOW() - INTERVAL ? SECOND OR create_time > NOW()) \
-             AND id < ? {condition}ORDER BY create_time LIMIT ?"
+            "SELECT CAST(id AS SIGNED) AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id FROM tb_voucher_order \
+             WHERE status = 1 AND {} AND (create_time < NOW() - INTERVAL ? SECOND OR create_time > NOW()) \
+             AND id < ? ORDER BY create_time LIMIT ?",
+            among.condition()
         );
         let query = sqlx::query_as(&sql)
-            .persistent(condition.is_empty())
+            .persistent(false)
             .bind(seconds)
             .bind(ids_before)
             .bind(limit);
@@ -96,22 +84,16 @@ impl OrderStore {
         let mut transaction = self.begin().await?;
         // Waits for any other transaction that is changing one of them.
         let lock = format!(
-            "SELECT CAST(id AS SIGNED) AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
-             CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order FORCE INDEX (PRIMARY) \
+            "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED) \
+             FROM tb_voucher_order FORCE INDEX (PRIMARY) \
              WHERE id IN ({}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE; \
              SELECT COALESCE((strategy = 'stream' OR issued IS NULL) \
              AND end_time > CURRENT_TIMESTAMP, 0) \
              FROM tb_seckill_voucher WHERE voucher_id = {voucher_id}",
-            id_list(orders.iter().copied())
+            id_list(orders)
         );
-        let replies = transaction.run(&lock).await?;
-        let [unpaid, has_counter] = &replies[..] else {
-            let count = replies.len();
-            return Err(Error::Internal(format!(
-                "2 statements gave {count} results"
-            )));
-        };
-        let unpaid: Vec<OrderKey> = unpaid.all()?;
+        let [unpaid, has_counter] = transaction.run(&lock).await?;
+        let unpaid: Vec<(i64, i64)> = unpaid.all()?;
         let has_counter = has_counter.number()? == Some(1);
         if unpaid.is_empty() {
             transaction.rollback().await?;
@@ -120,7 +102,7 @@ impl OrderStore {
         let cancel = format!(
             "UPDATE tb_voucher_order FORCE INDEX (PRIMARY) SET status = 4 \
              WHERE id IN ({}) AND status = 1",
-            id_list(unpaid.iter().map(|order| order.order_id))
+            id_list(unpaid.iter().map(|(id, _)| id))
         );
         let cancelled = transaction.change(&cancel).await?;
         if cancelled != unpaid.len() as u64 {
@@ -131,8 +113,7 @@ impl OrderStore {
             )));
         }
         if has_counter {
-            let row =
-                |order: &OrderKey| format!("({},{voucher_id},{})", order.order_id, order.user_id);
+            let row = |(id, user_id): &(i64, i64)| format!("({id},{voucher_id},{user_id})");
             let rows = unpaid.iter().map(row).collect::<Vec<_>>().join(",");
             // A row that is there already stays, and is delivered as well.
             let outbox = format!(
@@ -177,7 +158,7 @@ impl OrderStore {
             "SELECT r.order_id FROM tb_stock_return r LEFT JOIN tb_seckill_voucher s \
              ON s.voucher_id = r.voucher_id AND s.strategy = 'stream' \
              AND s.end_time > CURRENT_TIMESTAMP \
-             WHERE s.voucher_id IS NULL ORDER BY r.order_id LIMIT {RETURNS}"
+             WHERE s.voucher_id IS NULL ORDER BY r.order_id LIMIT {IDS}"
         );
         let query = sqlx::query_scalar(&sql);
         let idle: Vec<i64> = self.db.read(async |c| query.fetch_all(c).await).await?;

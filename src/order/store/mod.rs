@@ -8,13 +8,12 @@
 //! - [`units`]: the rows of the strategy `unit-rows`.
 //! - [`lifetime`]: payment, cancellation, and the transactional outbox of returned stock.
 //! - [`count`]: what the stream's stock counters and claims are counted from.
-//! - [`totals`]: sums for the audit. [`id_offsets`]: the time zones of order ids, for `doctor`.
+//! - [`totals`]: sums for the audit.
 
 pub mod batch;
 pub mod commit;
 pub mod count;
 pub mod decide;
-pub mod id_offsets;
 pub mod lifetime;
 pub mod orders;
 pub mod totals;

@@ -1,13 +1,14 @@
 //! [`OrderStore`]: the orders in the database, and how they are read.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::FromRow;
+use sqlx::mysql::MySqlRow;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
-use super::transaction::OrderTransaction;
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, readable};
@@ -18,14 +19,20 @@ use crate::order::model::{Buyer, BuyerStatus, Order};
 /// Orders on a page of `GET /voucher-order/of/me`.
 const PAGE_SIZE: u32 = 10;
 
+/// Ids in one statement.
+pub(super) const IDS: usize = 10_000;
+
+/// Orders of each status whose ids are compared with their `create_time`.
+const DATED: i64 = 200;
+
 /// Orders in the database.
 #[derive(Clone)]
 pub struct OrderStore {
     pub(super) db: Database,
     /// The zone of times in replies, and of the day of order ids.
-    pub(super) zone: Zone,
+    pub zone: Zone,
     /// How long after it was made an unpaid order expires, seconds; 0 for never. Only for what replies say.
-    unpaid_seconds: u32,
+    pub unpaid_seconds: u32,
     /// Held by a probe, so that they run one at a time.
     pub(super) probing: Arc<Mutex<()>>,
 }
@@ -41,14 +48,6 @@ impl OrderStore {
         }
     }
 
-    /// The same store; it tells of orders that they expire after so many seconds.
-    pub fn with_expiry(self, unpaid_seconds: u32) -> Self {
-        OrderStore {
-            unpaid_seconds,
-            ..self
-        }
-    }
-
     /// Selects orders, as replies show them. Existing tables differ in signedness, and in what may be NULL.
     pub(super) fn select_orders(&self) -> String {
         let expire_time = match self.unpaid_seconds {
@@ -57,7 +56,6 @@ impl OrderStore {
                 "CASE WHEN status IN (1, 4) THEN create_time + INTERVAL {seconds} SECOND END"
             ),
         };
-        // `order_id` is the id as text.
         format!(
             "SELECT CAST(id AS SIGNED) AS id, CAST(id AS CHAR) AS order_id, \
              CAST(COALESCE(user_id, 0) AS SIGNED) AS user_id, CAST(COALESCE(voucher_id, 0) AS SIGNED) AS voucher_id, \
@@ -95,25 +93,9 @@ impl OrderStore {
         self.zone.now().and_utc().timestamp() - EPOCH_SECONDS
     }
 
-    /// The local seconds since 1970, which order ids are made of, at an instant that is given in µs since 1970.
-    pub fn local_seconds_at(&self, instant_us: i64) -> i64 {
-        self.zone.seconds_at(instant_us)
-    }
-
     /// The end of the second in the id. If clocks were turned back and this local second came twice, the end of the later one.
     pub fn drawn_at(&self, order_id: i64) -> DateTime<Utc> {
-        drawn_at(self.zone, order_id)
-    }
-
-    /// A new transaction. Takes a connection from the pool, waiting for at most the time limit of one step, and sends
-    /// nothing yet.
-    pub async fn begin(&self) -> Result<OrderTransaction, Error> {
-        OrderTransaction::begin(self.db.clone(), self.zone, None).await
-    }
-
-    /// As [`OrderStore::begin`], for a purchase: a commit that has not begun by `deadline` does not begin.
-    pub async fn begin_until(&self, deadline: Instant) -> Result<OrderTransaction, Error> {
-        OrderTransaction::begin(self.db.clone(), self.zone, Some(deadline)).await
+        self.zone.latest_utc(local_time(order_id)) + TimeDelta::seconds(1)
     }
 
     /// One order, as last committed. If it is not found, nothing is known: it may be about to be committed.
@@ -124,7 +106,7 @@ impl OrderStore {
             .db
             .read(async |c| query.fetch_optional(c).await)
             .await?;
-        Ok(order.map(|order| in_zone(self.zone, order)))
+        Ok(order.map(|order| self.in_zone(order)))
     }
 
     /// As [`OrderStore::find`], read from a server that takes writes.
@@ -135,7 +117,25 @@ impl OrderStore {
             .db
             .ask_primary(async |c| query.fetch_optional(c).await)
             .await?;
-        Ok(order.map(|order| in_zone(self.zone, order)))
+        Ok(order.map(|order| self.in_zone(order)))
+    }
+
+    /// The newest orders by the offset from UTC, in seconds, that their ids were made with: the local seconds in the id less
+    /// the instant of the row's `create_time`, rounded to a quarter of an hour. As (offset, orders), the most orders first.
+    pub async fn offsets_of_ids(&self) -> Result<Vec<(i64, i64)>, Error> {
+        // Unpaid and paid ones, by status as the index has them; a Java node's stay unpaid.
+        let sql = format!(
+            "SELECT CAST(ROUND((CAST(id >> 32 AS SIGNED) + {EPOCH_SECONDS} - UNIX_TIMESTAMP(create_time)) / 900) * 900 \
+             AS SIGNED) AS ahead, COUNT(*) FROM (\
+             (SELECT id, create_time FROM tb_voucher_order WHERE status = 1 \
+              ORDER BY create_time DESC LIMIT {DATED}) \
+             UNION ALL \
+             (SELECT id, create_time FROM tb_voucher_order WHERE status = 2 \
+              ORDER BY create_time DESC LIMIT {DATED})\
+             ) newest WHERE UNIX_TIMESTAMP(create_time) > 0 GROUP BY ahead ORDER BY 2 DESC, 1",
+        );
+        let query = sqlx::query_as(&sql);
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
     /// A page of a user's orders, newest first; pages count from 1.
@@ -150,8 +150,24 @@ impl OrderStore {
         let rows = self.db.read(async |c| query.fetch_all(c).await).await?;
         Ok(readable("tb_voucher_order", &rows)
             .into_iter()
-            .map(|order| in_zone(self.zone, order))
+            .map(|order| self.in_zone(order))
             .collect())
+    }
+
+    /// The order, whose columns are in UTC, with times in the store's zone.
+    pub(super) fn in_zone(&self, mut order: Order) -> Order {
+        let times = [
+            &mut order.create_time,
+            &mut order.pay_time,
+            &mut order.use_time,
+            &mut order.refund_time,
+            &mut order.update_time,
+            &mut order.expire_time,
+        ];
+        for time in times.into_iter().flatten() {
+            *time = self.zone.to_local(time.and_utc());
+        }
+        order
     }
 }
 
@@ -160,40 +176,37 @@ from_row! { Order:
     create_time, pay_time, use_time, refund_time, update_time, expire_time
 }
 
-/// See [`OrderStore::drawn_at`].
-pub(super) fn drawn_at(zone: Zone, order_id: i64) -> DateTime<Utc> {
-    zone.latest_utc(local_time(order_id)) + TimeDelta::seconds(1)
+/// What is read of an order's row where only the decision counts.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // columns under their names
+pub struct OrderRow {
+    pub id: i64,
+    pub buyer: Buyer,
+    /// Whether it is not cancelled.
+    pub is_live: bool,
 }
 
-/// The order, whose columns are in UTC, with times in `zone`.
-pub(super) fn in_zone(zone: Zone, mut order: Order) -> Order {
-    let Order {
-        create_time,
-        pay_time,
-        use_time,
-        refund_time,
-        update_time,
-        expire_time,
-        ..
-    } = &mut order;
-    let times = [
-        create_time,
-        pay_time,
-        use_time,
-        refund_time,
-        update_time,
-        expire_time,
-    ];
-    for time in times.into_iter().flatten() {
-        *time = zone.to_local(time.and_utc());
+/// Selects rows to be read as [`OrderRow`]; the condition follows.
+pub(super) const SELECT_ROWS: &str = "SELECT CAST(id AS SIGNED), \
+    CAST(COALESCE(user_id, 0) AS SIGNED), CAST(COALESCE(voucher_id, 0) AS SIGNED), \
+    CAST(COALESCE(status, 1) AS SIGNED) FROM tb_voucher_order WHERE";
+
+impl FromRow<'_, MySqlRow> for OrderRow {
+    fn from_row(row: &MySqlRow) -> sqlx::Result<Self> {
+        let (id, user_id, voucher_id, status): (_, _, _, i64) = FromRow::from_row(row)?;
+        let buyer = Buyer {
+            user_id,
+            voucher_id,
+        };
+        let is_live = status != 4;
+        Ok(OrderRow { id, buyer, is_live })
     }
-    order
 }
 
 /// Ids, one at least, as the text of an SQL `IN (…)` list: numbers between commas, so nothing needs to be escaped.
-pub(super) fn id_list(ids: impl IntoIterator<Item = i64>) -> String {
+pub(super) fn id_list(ids: impl IntoIterator<Item = impl Borrow<i64>>) -> String {
     ids.into_iter()
-        .map(|id| id.to_string())
+        .map(|id| id.borrow().to_string())
         .collect::<Vec<_>>()
         .join(",")
 }

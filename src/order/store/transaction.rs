@@ -2,12 +2,7 @@
 //!
 //! Statements are sent as text, several of them in one request if nothing has to be decided between them: the protocol
 //! cannot send prepared statements together. Only integers are put into a text. The first request also opens the
-//! transaction; [`super::OrderStore::begin`] sends nothing.
-//!
-//! How a transaction commits is in [`super::commit`].
-//!
-//! Whatever fails before the commit made no order: a transaction that is dropped open closes its connection, and
-//! the server rolls back.
+//! transaction; [`OrderStore::begin`] sends nothing. How a transaction commits is in [`super::commit`].
 
 use std::{mem, slice};
 
@@ -16,8 +11,7 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{Either, FromRow, Row, raw_sql};
 use tokio::time::Instant;
 
-use crate::clock::Zone;
-use crate::connection::mysql::Database;
+use super::orders::OrderStore;
 use crate::connection::pool::PooledConnection;
 use crate::connection::server_error::is_duplicate;
 use crate::error::Error;
@@ -31,14 +25,11 @@ const BEGIN_STATEMENTS: usize = 2;
 
 /// A transaction at READ COMMITTED on one connection. To be ended by [`OrderTransaction::commit_with`] or
 /// [`OrderTransaction::rollback`]. Dropped open, by an error, a time-out or a panic, it closes its connection, and the
-/// server rolls back, whatever state the protocol is in.
+/// server rolls back, whatever state the protocol is in: what fails before the commit made no order.
 pub struct OrderTransaction {
-    pub(super) db: Database,
-    /// The zone of the seconds in order ids.
-    pub(super) zone: Zone,
+    pub(super) store: OrderStore,
     connection: PooledConnection,
-    /// All statements before the commit share this time limit; after it, the commit does not begin. The commit has a limit of
-    /// its own: it must not be cut short because the others were slow.
+    /// All statements before the commit share this time limit; after it, the commit does not begin.
     pub(super) deadline: Instant,
     /// Whether `START TRANSACTION` was sent.
     begun: bool,
@@ -54,16 +45,12 @@ pub(super) struct Sent {
 
 /// The reply to one statement.
 pub(super) struct Reply {
-    changed: u64,
+    /// How many rows it changed.
+    pub changed: u64,
     rows: Vec<MySqlRow>,
 }
 
 impl Reply {
-    /// How many rows it changed.
-    pub(super) fn changed(&self) -> u64 {
-        self.changed
-    }
-
     /// All its rows.
     pub(super) fn all<T>(&self) -> Result<Vec<T>, Error>
     where
@@ -79,37 +66,36 @@ impl Reply {
     }
 }
 
-impl OrderTransaction {
-    /// Takes a connection from the pool; sends nothing yet.
-    pub(super) async fn begin(
-        db: Database,
-        zone: Zone,
-        end: Option<Instant>,
-    ) -> Result<Self, Error> {
-        let limit = db.pool.deadline();
-        let deadline = end.map_or(limit, |end| end.min(limit));
-        let connection = db.pool.acquire_for_writes(deadline).await?;
-        Ok(OrderTransaction::on_connection(
-            db, zone, connection, deadline,
-        ))
+impl OrderStore {
+    /// A new transaction. Takes a connection from the pool, waiting for at most the time limit of one step, and sends
+    /// nothing yet.
+    pub async fn begin(&self) -> Result<OrderTransaction, Error> {
+        self.begin_until(self.db.pool.deadline()).await
     }
 
-    /// A transaction on this connection of the database's pool.
-    pub(super) fn on_connection(
-        db: Database,
-        zone: Zone,
+    /// As [`OrderStore::begin`], for a purchase: a commit that has not begun by `deadline` does not begin.
+    pub async fn begin_until(&self, deadline: Instant) -> Result<OrderTransaction, Error> {
+        let deadline = deadline.min(self.db.pool.deadline());
+        let connection = self.db.pool.acquire_for_writes(deadline).await?;
+        Ok(self.transaction_on(connection, deadline))
+    }
+
+    /// A transaction on this connection of the pool.
+    pub(super) fn transaction_on(
+        &self,
         connection: PooledConnection,
         deadline: Instant,
-    ) -> Self {
+    ) -> OrderTransaction {
         OrderTransaction {
-            db,
-            zone,
+            store: self.clone(),
             connection,
             deadline,
             begun: false,
         }
     }
+}
 
+impl OrderTransaction {
     /// Inserts the order unless the buyer has a committed one already; says whether it did. Two calls at the same time can both
     /// insert an order of one buyer.
     ///
@@ -136,10 +122,10 @@ impl OrderTransaction {
     async fn insert_by(&mut self, order: &NewOrder, statement: &str) -> Result<u64, Error> {
         let Sent { replies, error } = self.send(statement).await;
         match error {
-            None => Ok(replies.first().map_or(0, Reply::changed)),
+            None => Ok(replies.first().map_or(0, |reply| reply.changed)),
             Some(error) if is_duplicate(&error) => {
                 let found = self.roll_back_and_find(slice::from_ref(order)).await?;
-                Err(match found.outcome_by_key(order, true) {
+                Err(match found.outcome_of(order, true) {
                     Some(Ok(_)) => Error::DuplicateId,
                     Some(Err(refusal)) => refusal,
                     None => Error::Conflict,
@@ -185,45 +171,30 @@ impl OrderTransaction {
     }
 
     /// Locks the sale's row until this transaction ends, then reads the buyer's status: one round trip.
-    ///
-    /// # Cancellation
-    /// Dropped, the row is unlocked as soon as the server has closed the connection.
     pub async fn lock_sale(&mut self, buyer: Buyer) -> Result<BuyerStatus, Error> {
-        let Buyer {
-            user_id,
-            voucher_id,
-        } = buyer;
         // Two statements: under READ COMMITTED the second sees what was committed before the lock was won, which a
         // subquery of the locking statement might not.
         let statements = format!(
             "{} FOR UPDATE; SELECT CAST(id AS SIGNED) FROM tb_voucher_order \
-             WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4 LIMIT 1",
-            stock_sql(voucher_id)
+             WHERE user_id = {} AND voucher_id = {} AND status <> 4 LIMIT 1",
+            stock_sql(buyer.voucher_id),
+            buyer.user_id,
+            buyer.voucher_id
         );
-        trace::step(self.read_status(&statements), steps::row_locked).await
-    }
-
-    /// Runs statements of which the first returns the stock, and the second the buyer's order.
-    async fn read_status(&mut self, statements: &str) -> Result<BuyerStatus, Error> {
-        match &self.run(statements).await?[..] {
-            [stock, order] => {
-                let stock = stock.number()?.ok_or(Error::VoucherNotFound)?;
-                Ok(BuyerStatus {
-                    stock,
-                    order_id: order.number()?,
-                })
-            }
-            other => Err(Error::Internal(format!(
-                "2 statements gave {} results",
-                other.len()
-            ))),
-        }
+        let locking = async {
+            let [stock, order] = self.run(&statements).await?;
+            Ok(BuyerStatus {
+                stock: stock.number()?.ok_or(Error::VoucherNotFound)?,
+                order_id: order.number()?,
+            })
+        };
+        trace::step(locking, steps::row_locked).await
     }
 
     /// Undoes everything.
     pub async fn rollback(mut self) -> Result<(), Error> {
         if self.begun {
-            self.run("ROLLBACK").await?;
+            let [_] = self.run("ROLLBACK").await?;
         }
         self.ended();
         Ok(())
@@ -244,11 +215,8 @@ impl OrderTransaction {
     /// that fails.
     pub(super) async fn send(&mut self, statements: &str) -> Sent {
         let begins = !mem::replace(&mut self.begun, true);
-        let text = if begins {
-            format!("{BEGIN}{statements}")
-        } else {
-            statements.to_owned()
-        };
+        let begin = if begins { BEGIN } else { "" };
+        let text = format!("{begin}{statements}");
         let mut replies = Vec::with_capacity(4);
         let running = async {
             let mut rows = Vec::new();
@@ -264,11 +232,8 @@ impl OrderTransaction {
             }
             Ok(())
         };
-        let error = self.db.until(self.deadline, running).await.err();
-        if error
-            .as_ref()
-            .is_some_and(|error| error.as_database_error().is_none())
-        {
+        let error = self.store.db.until(self.deadline, running).await.err();
+        if matches!(&error, Some(error) if error.as_database_error().is_none()) {
             self.connection.give_up();
         }
         if begins {
@@ -277,38 +242,42 @@ impl OrderTransaction {
         Sent { replies, error }
     }
 
-    /// Sends statements of which none may fail.
+    /// Sends `N` statements of which none may fail; returns the reply to each.
     ///
     /// # Errors
     /// The error of the statement that failed.
-    pub(super) async fn run(&mut self, statements: &str) -> Result<Vec<Reply>, Error> {
+    pub(super) async fn run<const N: usize>(
+        &mut self,
+        statements: &str,
+    ) -> Result<[Reply; N], Error> {
         let Sent { replies, error } = self.send(statements).await;
-        error.map_or(Ok(replies), |error| Err(error.into()))
+        if let Some(error) = error {
+            return Err(error.into());
+        }
+        let count = replies.len();
+        replies
+            .try_into()
+            .map_err(|_| Error::Internal(format!("{N} statements gave {count} results")))
     }
 
     /// Runs one change; returns the rows that it changed.
     pub(super) async fn change(&mut self, statement: &str) -> Result<u64, Error> {
-        Ok(self
-            .run(statement)
-            .await?
-            .first()
-            .map_or(0, |reply| reply.changed))
+        let [reply] = self.run(statement).await?;
+        Ok(reply.changed)
     }
 
     pub(super) async fn rows<T>(&mut self, query: &str) -> Result<Vec<T>, Error>
     where
         T: for<'r> FromRow<'r, MySqlRow>,
     {
-        let replies = self.run(query).await?;
-        replies.first().map_or(Ok(Vec::new()), Reply::all)
+        let [reply] = self.run(query).await?;
+        reply.all()
     }
 
     /// Runs one query; returns the number in its first row and column.
     async fn number(&mut self, query: &str) -> Result<Option<i64>, Error> {
-        self.run(query)
-            .await?
-            .first()
-            .map_or(Ok(None), Reply::number)
+        let [reply] = self.run(query).await?;
+        reply.number()
     }
 }
 
@@ -317,42 +286,32 @@ pub(super) fn stock_sql(voucher_id: i64) -> String {
 }
 
 pub(super) fn insert_sql(order: &NewOrder) -> String {
-    let NewOrder {
-        id,
-        buyer: Buyer {
-            user_id,
-            voucher_id,
-        },
-        unguarded,
-    } = *order;
     format!(
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
-         VALUES ({id}, {user_id}, {voucher_id}, {})",
-        u8::from(unguarded)
+         VALUES ({id}, {user_id}, {voucher_id}, {unguarded})",
+        id = order.id,
+        user_id = order.buyer.user_id,
+        voucher_id = order.buyer.voucher_id,
+        unguarded = u8::from(order.unguarded)
     )
 }
 
 pub(super) fn insert_if_first_sql(order: &NewOrder) -> String {
-    let NewOrder {
-        id,
-        buyer: Buyer {
-            user_id,
-            voucher_id,
-        },
-        unguarded,
-    } = *order;
     // `buyer` is the user of a guarded order that is not cancelled. The unique index on both columns finds at most one row, so
     // the server has nothing to plan; that saves an eighth of its time for an order.
-    let (user, status) = if unguarded {
+    let (user, status) = if order.unguarded {
         ("user_id", " AND status <> 4")
     } else {
         ("buyer", "")
     };
-    let unguarded = u8::from(unguarded);
     format!(
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
          SELECT {id}, {user_id}, {voucher_id}, {unguarded} FROM DUAL WHERE NOT EXISTS \
          (SELECT 1 FROM tb_voucher_order \
-         WHERE {user} = {user_id} AND voucher_id = {voucher_id}{status})"
+         WHERE {user} = {user_id} AND voucher_id = {voucher_id}{status})",
+        id = order.id,
+        user_id = order.buyer.user_id,
+        voucher_id = order.buyer.voucher_id,
+        unguarded = u8::from(order.unguarded)
     )
 }

@@ -1,7 +1,6 @@
 //! A text that commits a purchase, and arrives after its deadline.
 
 use seckill::error::Error;
-use seckill::order::store::decide::Probe;
 use testkit::proxy::Mode;
 
 use crate::decided::{Scene, place};
@@ -25,7 +24,7 @@ async fn a_text_that_arrives_after_its_deadline_makes_no_order() {
         "it may still come: {looked_up:?}"
     );
     eventually("it is certain", async || {
-        matches!(scene.direct.probe(order.id, 1).await, Ok(Probe::Nothing))
+        matches!(scene.direct.probe(order.id, 1).await, Ok(None))
     })
     .await;
     scene.proxy.pass_held().await;

@@ -141,7 +141,7 @@ impl PendingPurchase<'_> {
 impl Member {
     /// An order for this buyer under a fresh id, whose second is not before Redis' clock.
     async fn new_order(&self, buyer: Buyer, deadline: Instant) -> Result<NewOrder, Error> {
-        let not_before = self.store.local_seconds_at(self.clock.now_us());
+        let not_before = self.store.zone.seconds_at(self.clock.now_us());
         let id = until(deadline, self.ids.next_not_before(not_before)).await??;
         Ok(NewOrder {
             id,

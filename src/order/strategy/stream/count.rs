@@ -205,19 +205,16 @@ impl Member {
         } = self.read_newest(unresolved, voucher_id).await?;
         let orders: Vec<NewOrder> = entries.iter().map(|(_, order)| *order).collect();
         let rows = transaction.rows_of(&orders).await?;
-        let row_of = |order: &NewOrder| {
-            rows.get(&order.id)
-                .filter(|(buyer, _)| *buyer == order.buyer)
-        };
+        let row_of = |order: &NewOrder| rows.get(&order.id).filter(|row| row.buyer == order.buyer);
         let returns = transaction.returns_of(voucher_id).await?;
         let mut doubtful_users: Vec<i64> = doubtful_users.iter().copied().collect();
-        doubtful_users.extend(returns.iter().map(|order| order.user_id));
+        doubtful_users.extend(returns.values());
         let without_order = transaction
             .users_without_order(voucher_id, doubtful_users)
             .await?;
         let with_order: Vec<i64> = orders
             .iter()
-            .filter(|order| row_of(order).is_some_and(|(_, is_active)| *is_active))
+            .filter(|order| row_of(order).is_some_and(|row| row.is_live))
             .map(|order| order.buyer.user_id)
             .collect();
         let undecided: Vec<_> = entries
@@ -252,8 +249,8 @@ impl Member {
         let opened = opened?;
         if opened {
             self.stats.counted.fetch_add(1, Relaxed);
-            let delivered = returns.iter().map(|order| order.order_id);
-            self.store.delete_returns(delivered.collect()).await?;
+            let delivered = returns.into_keys().collect();
+            self.store.delete_returns(delivered).await?;
         }
         Ok(opened)
     }

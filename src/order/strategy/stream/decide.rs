@@ -17,9 +17,8 @@ use super::lookup::code;
 use super::replies::{Entry, Mark};
 use crate::error::Error;
 use crate::order::batch::Outcomes;
-use crate::order::model::{Buyer, NewOrder};
+use crate::order::model::{Buyer, NewOrder, is_refusal};
 use crate::order::store::batch::BatchError;
-use crate::order::store::decide::is_refusal_of;
 use crate::scripts;
 
 /// How often an entry may fail because of the entry itself.
@@ -89,7 +88,8 @@ impl ToRefuse {
         if matches!(error, Error::SoldOut) {
             return Some(Decision::Refused("sold out", error));
         }
-        if is_refusal_of(&self.order, buyer) {
+        let is_of_user = buyer.user_id == self.order.buyer.user_id;
+        if is_of_user && is_refusal(self.order.id, buyer.voucher_id) {
             return Some(Decision::Refused("refused", error));
         }
         tracing::error!(order_id = self.order.id, "an id is another buyer's");
@@ -262,7 +262,7 @@ impl Member {
             }
         };
         for one in refused {
-            let row = rows.get(&one.order.id).map(|(buyer, _)| *buyer);
+            let row = rows.get(&one.order.id).map(|row| row.buyer);
             match one.decision(row) {
                 Some(decision) => attempt.decided.push((one.entry, decision)),
                 None => {
