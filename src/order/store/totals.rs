@@ -1,6 +1,6 @@
 //! Sums for the audit: stock, orders, buyers and outbox of each sale.
 
-use chrono::{DateTime, Datelike, Offset, TimeZone, Utc};
+use chrono::{DateTime, Datelike, TimeZone, Utc};
 use serde::Serialize;
 
 use super::OrderStore;
@@ -52,9 +52,10 @@ impl OrderStore {
     /// Totals of one sale or of all, by voucher; also of vouchers that have orders and no sale.
     pub async fn totals(&self, voucher_id: Option<i64>) -> Result<Vec<Totals>, Error> {
         let (least, most) = offsets(self.zone, Utc::now());
+        let is_asked = voucher_id.map_or("TRUE".to_owned(), |id| format!("voucher_id = {id}"));
         // An id begins with local seconds; the offsets are the zone's extremes, so that an hour of summer time is no violation.
         let sql = format!(
-            "SELECT CAST(v.voucher_id AS SIGNED) AS voucher_id, COALESCE(s.strategy, '') AS strategy, \
+            "SELECT CAST(voucher_id AS SIGNED) AS voucher_id, COALESCE(s.strategy, '') AS strategy, \
              CAST(s.issued AS SIGNED) AS issued, CAST(COALESCE(s.stock, 0) + (SELECT COUNT(*) FROM tb_stock_unit u \
                WHERE u.voucher_id = v.voucher_id) AS SIGNED) AS stock, \
              COALESCE(o.orders, 0) AS orders, COALESCE(o.cancelled, 0) AS cancelled, \
@@ -65,8 +66,8 @@ impl OrderStore {
              FROM (SELECT voucher_id FROM tb_seckill_voucher \
                UNION SELECT voucher_id FROM tb_voucher_order WHERE voucher_id NOT IN (0, id) \
                UNION SELECT voucher_id FROM tb_stock_return) v \
-             LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.voucher_id \
-             LEFT JOIN (SELECT x.voucher_id, \
+             LEFT JOIN tb_seckill_voucher s USING (voucher_id) \
+             LEFT JOIN (SELECT voucher_id, \
                COUNT(CASE WHEN x.status <> 4 THEN 1 END) AS orders, \
                COUNT(CASE WHEN x.status = 4 THEN 1 END) AS cancelled, \
                COUNT(DISTINCT CASE WHEN x.status <> 4 THEN x.user_id END) AS buyers, \
@@ -77,45 +78,29 @@ impl OrderStore {
                  OR (x.create_time >= w.end_time + INTERVAL {LATE_SECONDS} SECOND \
                   AND CAST(x.id >> 32 AS SIGNED) + {} >= UNIX_TIMESTAMP(w.end_time) + {LATE_SECONDS})) \
                  THEN 1 END) AS outside_window \
-               FROM tb_voucher_order x LEFT JOIN tb_seckill_voucher w ON w.voucher_id = x.voucher_id \
-               WHERE {} GROUP BY x.voucher_id) o \
-               ON o.voucher_id = v.voucher_id \
+               FROM tb_voucher_order x LEFT JOIN tb_seckill_voucher w USING (voucher_id) \
+               WHERE {is_asked} GROUP BY voucher_id) o USING (voucher_id) \
              LEFT JOIN (SELECT voucher_id, COUNT(*) AS undelivered, \
                CAST(TIMESTAMPDIFF(SECOND, MIN(create_time), NOW()) AS SIGNED) AS undelivered_seconds \
-               FROM tb_stock_return GROUP BY voucher_id) r ON r.voucher_id = v.voucher_id \
-             WHERE {} ORDER BY v.voucher_id",
+               FROM tb_stock_return GROUP BY voucher_id) r USING (voucher_id) \
+             WHERE {is_asked} ORDER BY voucher_id",
             EPOCH_SECONDS - least,
-            EPOCH_SECONDS - most,
-            condition_on("x", voucher_id),
-            condition_on("v", voucher_id)
+            EPOCH_SECONDS - most
         );
         // Not bounded by the request limit: it reads every order there is, and no buyer waits for it.
-        Ok(sqlx::query_as(&sql)
-            .fetch_all(&mut *self.db.pool.acquire(self.db.pool.deadline()).await?)
-            .await?)
-    }
-}
-
-/// The condition that a row of this table is of this sale, or of any.
-fn condition_on(table: &str, voucher_id: Option<i64>) -> String {
-    match voucher_id {
-        Some(id) => format!("{table}.voucher_id = {id}"),
-        None => "TRUE".to_owned(),
+        let mut connection = self.db.pool.acquire(self.db.pool.deadline()).await?;
+        Ok(sqlx::query_as(&sql).fetch_all(&mut *connection).await?)
     }
 }
 
 /// The least and the most seconds that the zone is ahead of UTC in the year of `now`.
 fn offsets(zone: Zone, now: DateTime<Utc>) -> (i64, i64) {
-    let in_month = |month| {
-        let day = Utc
-            .with_ymd_and_hms(now.year(), month, 1, 0, 0, 0)
-            .earliest()
-            .unwrap_or(now);
-        i64::from(day.with_timezone(&zone.0).offset().fix().local_minus_utc())
-    };
-    let winter = in_month(1);
-    let summer = in_month(7);
-    (winter.min(summer), winter.max(summer))
+    let [january, july] = [1, 7].map(|month| {
+        let day = Utc.with_ymd_and_hms(now.year(), month, 1, 0, 0, 0);
+        let day = day.earliest().unwrap_or(now);
+        (zone.to_local(day) - day.naive_utc()).num_seconds()
+    });
+    (january.min(july), january.max(july))
 }
 
 #[cfg(test)]
@@ -125,17 +110,12 @@ mod tests {
     #[test]
     fn offsets_span_summer_time() {
         let now = Utc::now();
-        assert_eq!(
-            offsets(Zone(chrono_tz::Asia::Shanghai), now),
-            (28_800, 28_800)
-        );
-        assert_eq!(
-            offsets(Zone(chrono_tz::Europe::Berlin), now),
-            (3_600, 7_200)
-        );
-        assert_eq!(
-            offsets(Zone(chrono_tz::America::New_York), now),
-            (-18_000, -14_400)
-        );
+        for (zone, expected) in [
+            (chrono_tz::Asia::Shanghai, (28_800, 28_800)),
+            (chrono_tz::Europe::Berlin, (3_600, 7_200)),
+            (chrono_tz::America::New_York, (-18_000, -14_400)),
+        ] {
+            assert_eq!(offsets(Zone(zone), now), expected);
+        }
     }
 }
