@@ -84,57 +84,43 @@ impl OrderStore {
         let mut transaction = self.begin().await?;
         // Waits for any other transaction that is changing one of them.
         let lock = format!(
-            "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED) \
-             FROM tb_voucher_order FORCE INDEX (PRIMARY) \
-             WHERE id IN ({}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE; \
-             SELECT COALESCE((strategy = 'stream' OR issued IS NULL) \
-             AND end_time > CURRENT_TIMESTAMP, 0) \
-             FROM tb_seckill_voucher WHERE voucher_id = {voucher_id}",
+            "SELECT CAST(id AS SIGNED) FROM tb_voucher_order FORCE INDEX (PRIMARY) \
+             WHERE id IN ({}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE",
             id_list(orders)
         );
-        let [unpaid, has_counter] = transaction.run(&lock).await?;
-        let unpaid: Vec<(i64, i64)> = unpaid.all()?;
-        let has_counter = has_counter.number()? == Some(1);
+        let unpaid: Vec<(i64,)> = transaction.rows(&lock).await?;
         if unpaid.is_empty() {
             transaction.rollback().await?;
             return Ok(0);
         }
-        let cancel = format!(
+        let cancelled = unpaid.len();
+        let ids = id_list(unpaid.into_iter().map(|(id,)| id));
+        // A row that is in the outbox already stays, and is delivered as well. The hot row last.
+        let changes = format!(
             "UPDATE tb_voucher_order FORCE INDEX (PRIMARY) SET status = 4 \
-             WHERE id IN ({}) AND status = 1",
-            id_list(unpaid.iter().map(|(id, _)| id))
+             WHERE id IN ({ids}) AND status = 1; \
+             INSERT INTO tb_stock_return (order_id, voucher_id, user_id) \
+             SELECT o.id, o.voucher_id, o.user_id FROM tb_voucher_order o \
+             JOIN tb_seckill_voucher s ON s.voucher_id = o.voucher_id \
+             AND (s.strategy = 'stream' OR s.issued IS NULL) AND s.end_time > CURRENT_TIMESTAMP \
+             WHERE o.id IN ({ids}) ON DUPLICATE KEY UPDATE order_id = o.id; \
+             UPDATE tb_seckill_voucher SET stock = stock + {cancelled} WHERE voucher_id = {voucher_id}"
         );
-        let cancelled = transaction.change(&cancel).await?;
-        if cancelled != unpaid.len() as u64 {
+        let [updated, _, raised] = transaction.run(&changes).await?;
+        if updated.changed != cancelled as u64 {
             // Dropped, the transaction is rolled back.
-            let locked = unpaid.len();
-            return Err(Error::Internal(format!(
-                "{cancelled} of {locked} locked orders changed"
-            )));
+            let detail = format!("{} of {cancelled} locked orders changed", updated.changed);
+            return Err(Error::Internal(detail));
         }
-        if has_counter {
-            let row = |(id, user_id): &(i64, i64)| format!("({id},{voucher_id},{user_id})");
-            let rows = unpaid.iter().map(row).collect::<Vec<_>>().join(",");
-            // A row that is there already stays, and is delivered as well.
-            let outbox = format!(
-                "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES {rows} \
-                 ON DUPLICATE KEY UPDATE create_time = create_time"
-            );
-            transaction.change(&outbox).await?;
-        }
-        // The hot row last.
-        let raise = format!(
-            "UPDATE tb_seckill_voucher SET stock = stock + {cancelled} WHERE voucher_id = {voucher_id}"
-        );
-        if transaction.change(&raise).await? == 0 {
+        if raised.changed == 0 {
             tracing::warn!(
                 voucher_id,
                 cancelled,
-                "cancelled orders of a sale that does not exist any more"
+                "cancelled orders of a sale that is gone"
             );
         }
         transaction.commit_once(first).await?;
-        Ok(unpaid.len())
+        Ok(cancelled)
     }
 
     /// Marks one of the user's orders as paid if it is unpaid; says whether it was. The errors are those of
