@@ -16,12 +16,22 @@ use tokio::time::Instant;
 
 use super::model::NewOrder;
 use super::retry::{conflict_pauses, is_conflict};
-use super::store::batch::{BatchError, Found};
+use super::store::batch::Found;
 use super::store::{Ended, Kind, Obstacle, OrderStore, OrderTransaction, Text};
 use crate::error::{Cause, Error};
 
 /// Each order's outcome: its id once it is committed.
 pub type Outcomes = Vec<Result<i64, Error>>;
+
+/// Why a batch could not be committed. Nothing was done.
+pub enum BatchError {
+    /// An order could not be inserted, and perhaps only that one.
+    Order(Error),
+    /// The rows of these sales could not be changed; the orders of other sales can be committed without them.
+    Sales(BTreeSet<i64>, Error),
+    /// An error that concerns all orders.
+    All(Error),
+}
 
 /// The outcomes, by id, of orders that left their batch.
 type Left = HashMap<i64, Result<i64, Error>>;

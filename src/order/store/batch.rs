@@ -9,16 +9,6 @@ use crate::connection::server_error::{Meaning, meaning_of};
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
-/// Why a batch could not be committed. Nothing was done.
-pub enum BatchError {
-    /// An order could not be inserted, and perhaps only that one.
-    Order(Error),
-    /// The rows of these sales could not be changed; the orders of other sales can be committed without them.
-    Sales(BTreeSet<i64>, Error),
-    /// An error that concerns all orders.
-    All(Error),
-}
-
 /// What is committed that may be in the way of orders.
 pub struct Found {
     /// The rows under their ids.

@@ -19,10 +19,9 @@ use tokio_util::task::TaskTracker;
 use crate::error::{Cause, Error};
 use crate::histogram::Histogram;
 use crate::id::IdGenerator;
-use crate::order::batch::{BatchCommitter, Outcomes};
+use crate::order::batch::{BatchCommitter, BatchError, Outcomes};
 use crate::order::deadline::{Deadline, until};
 use crate::order::model::{Buyer, NewOrder};
-use crate::order::store::batch::BatchError;
 use crate::voucher::sales::Window;
 
 /// Transactions at once where each order gets its own.

@@ -16,9 +16,8 @@ use super::Member;
 use super::lookup::code;
 use super::replies::{Entry, Mark};
 use crate::error::Error;
-use crate::order::batch::Outcomes;
+use crate::order::batch::{BatchError, Outcomes};
 use crate::order::model::{Buyer, NewOrder, is_refusal};
-use crate::order::store::batch::BatchError;
 use crate::scripts;
 
 /// How often an entry may fail because of the entry itself.
