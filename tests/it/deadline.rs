@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::Utc;
+use chrono::{TimeDelta, Utc};
 use futures_util::future::join_all;
 use seckill::clock::Zone;
 use seckill::error::Error;
@@ -110,6 +110,21 @@ async fn nothing_is_committed_if_the_insert_has_waited_past_the_deadline() {
     let outcome = purchase.await.expect("an outcome");
     assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
     assert_eq!(scene.tables().await, (0, 5));
+}
+
+/// The database's clock was stepped forward since it was last asked. One purchase is refused for it, and the clock asked again.
+#[tokio::test]
+async fn the_databases_clock_is_asked_again_when_a_deadline_is_over() {
+    let scene = Scene::new().await;
+    let connected = seckill::connection::mysql::connect(&scene.database.url(), 1, PATIENCE).await;
+    let database = connected.expect("connect");
+    let store = OrderStore::new(database.clone(), Zone(chrono_tz::Asia::Shanghai));
+    place(&store, &scene.order(1, 0)).await.expect("bought");
+    database.clock().set(Utc::now() - TimeDelta::hours(1));
+    let refused = place(&store, &scene.order(2, 0)).await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    place(&store, &scene.order(3, 0)).await.expect("bought");
+    assert_eq!(scene.tables().await, (2, 3));
 }
 
 /// Another purchase has locked the last unit and does not end.

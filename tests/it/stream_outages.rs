@@ -2,13 +2,32 @@
 
 use futures_util::future::join_all;
 use redis::AsyncCommands;
+use seckill::error::Error;
 use testkit::proxy::Mode;
 use testkit::raw::calls_of;
 
+use crate::decided::{SALE, Scene};
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::metric;
 use crate::support::eventually;
 use crate::support::stack::Stack;
+
+#[tokio::test]
+async fn a_sale_whose_row_is_locked_is_tried_three_times_and_not_waited_for() {
+    const AT_ONCE: &str = "FOR UPDATE NOWAIT";
+    let scene = Scene::new().await;
+    let lock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {SALE} FOR UPDATE");
+    let holder = scene.database.hold(&lock).await;
+    scene.proxy.count(AT_ONCE);
+    let locked = scene.store.require_unlocked(SALE).await;
+    assert!(matches!(locked, Err(Error::Conflict)), "{locked:?}");
+    assert_eq!(scene.proxy.counted(AT_ONCE), 3);
+    holder.rollback().await.expect("a rollback");
+    let unlocked = scene.store.require_unlocked(SALE).await;
+    unlocked.expect("it can be locked");
+    // Nothing of it stays locked.
+    scene.database.set_sale(SALE, "stock = 4").await;
+}
 
 /// Six sales are locked, more than are committed at once, and one of them has more entries than are read at once. The stream,
 /// which all sales share, is never empty here, and stranded stock is found all the same.
