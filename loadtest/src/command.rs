@@ -120,13 +120,21 @@ async fn judge_node(
     stop: &CancellationToken,
 ) -> Result<ExitCode, Error> {
     // Asks at the terminal, where Ctrl-C still ends the process.
-    let traces = judge::prepare(&options).await?;
-    let judging = judge::run(&options, traces, stop);
-    let judgement = or_stopped(|| stop.cancel(), judging).await?;
-    if let Some(path) = &options.html {
-        write(path, Ok(judgement.html(options.language()))).await?;
+    let mut traces = judge::prepare(&options).await?;
+    let judging = judge::run(&options, &mut traces, stop);
+    let judged = or_stopped(|| stop.cancel(), judging).await;
+    options.progress.say("removing what was made");
+    // No signal ends this: whoever is impatient presses Ctrl-C again.
+    if let Err(error) = traces.remove().await {
+        options.progress.say(&error.to_string());
     }
-    checked(judgement.report, json).await
+    let judgement = judged?;
+    let page = judgement.html(options.language());
+    let exit_code = checked(judgement.report, json).await?;
+    if let Some(path) = &options.html {
+        write(path, Ok(page)).await?;
+    }
+    Ok(exit_code)
 }
 
 async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 use workload::{Error, Target, buyers::Buyer, live::Progress, order_rows::OrderRows};
 
@@ -75,7 +75,8 @@ impl Judgement {
     }
 }
 
-/// Connects, and asks whoever sits at the terminal where the database has orders in it. Nothing was written yet.
+/// Connects, and asks whoever sits at the terminal where the database has orders in it. Nothing was written yet, but a key of
+/// Redis that keeps other judgements away.
 ///
 /// # Errors
 /// One sentence that says what to do.
@@ -84,7 +85,7 @@ pub async fn prepare(options: &JudgeOptions) -> Result<Traces, Error> {
         let advice = "at most two nodes are judged together: name one or two in --targets";
         return Err(Error::Usage(advice.to_owned()));
     }
-    let traces = Traces::open(&options.access).await?;
+    let mut traces = Traces::open(&options.access).await?;
     let orders = traces.existing_orders().await?;
     let made = if options.reads_only {
         "one or two shops and a user".to_owned()
@@ -98,6 +99,7 @@ pub async fn prepare(options: &JudgeOptions) -> Result<Traces, Error> {
     if orders > 0 && !options.yes {
         ask_whether_to_go_on(orders)?;
     }
+    traces.keep_others_away().await?;
     Ok(traces)
 }
 
@@ -120,23 +122,12 @@ fn ask_whether_to_go_on(orders: i64) -> Result<(), Error> {
     Err(Error::Usage("nothing was written".to_owned()))
 }
 
-/// Judges until the end or until `stop`; whatever happens, what was made is removed.
+/// Judges until the end or until `stop`. Afterwards [`Traces::remove`] is to be called, whatever happened, also where this was
+/// dropped.
 ///
 /// # Errors
 /// One sentence that says what to do: the node could not be judged.
 pub async fn run(
-    options: &JudgeOptions,
-    mut traces: Traces,
-    stop: &CancellationToken,
-) -> Result<Judgement, Error> {
-    let judged = judge(options, &mut traces, stop).await;
-    if let Err(error) = traces.remove().await {
-        options.progress.say(&error.to_string());
-    }
-    judged
-}
-
-async fn judge(
     options: &JudgeOptions,
     traces: &mut Traces,
     stop: &CancellationToken,
@@ -279,15 +270,17 @@ async fn sign_in(
             buyers[0].user_id
         )));
     }
-    let signing_in = phones[1..]
-        .iter()
-        .map(|phone| node::sign_in(first, redis.clone(), phone));
-    let others: Vec<Buyer> = stream::iter(signing_in)
-        .buffered(AT_ONCE)
-        .try_collect()
-        .await?;
-    traces.signed_in(&others);
-    buyers.extend(others);
+    for phones in phones[1..].chunks(AT_ONCE) {
+        let signing_in = phones
+            .iter()
+            .map(|phone| node::sign_in(first, redis.clone(), phone));
+        let signed_in = join_all(signing_in).await;
+        // Where one fails, the others have sessions all the same.
+        traces.signed_in(signed_in.iter().flatten());
+        for buyer in signed_in {
+            buyers.push(buyer?);
+        }
+    }
     Ok(buyers.into())
 }
 

@@ -27,14 +27,19 @@ const PHONES: std::ops::Range<u64> = 19_900_000_000..19_999_999_000;
 const ABSENT_SHOPS: std::ops::Range<u64> = 1_500_000_000..2_100_000_000;
 /// The name of the run's own shop.
 pub const SHOP_NAME: &str = "judge";
+/// The key that is there while a judgement is under way, and for how many seconds, should it be killed.
+const RUNNING: &str = "judge:running";
+const RUNS_FOR: u64 = 600;
 /// How long a connection to the database may take.
 const LIMIT: Duration = Duration::from_secs(10);
+/// How long the removal may take: purchases that hold rows are waited for.
+const REMOVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What a run has made.
 pub struct Traces {
     pool: MySqlPool,
     redis: RoutedConnection,
-    /// Its shop, from [`Traces::make_shop`] on: nothing is removed without one.
+    /// Its shop, from [`Traces::make_shop`] on: no row is removed without one.
     shop: Option<u64>,
     /// The name of a shop that the node itself was asked to make.
     made_by_node: Option<String>,
@@ -106,6 +111,22 @@ impl Traces {
     /// Removes these keys at the end.
     pub fn made_keys(&mut self, keys: impl IntoIterator<Item = String>) {
         self.keys.extend(keys);
+    }
+
+    /// Makes sure that no other judgement is under way on this Redis: two at a time would count each other's statements as reads
+    /// of their nodes.
+    pub async fn keep_others_away(&mut self) -> Result<(), Error> {
+        let mut set = redis::cmd("SET");
+        set.arg(RUNNING).arg(1).arg("NX").arg("EX").arg(RUNS_FOR);
+        let set: Result<Option<String>, RedisError> = set.query_async(&mut self.redis).await;
+        if set.map_err(|error| redis_error(&error))?.is_none() {
+            return Err(Error::Usage(format!(
+                "another judgement is under way here: wait until it ends, and judge again. If it was killed, delete the key \
+                 {RUNNING} of this Redis"
+            )));
+        }
+        self.keys.push(RUNNING.to_owned());
+        Ok(())
     }
 
     /// How many orders there are.
@@ -199,7 +220,7 @@ impl Traces {
     }
 
     /// These buyers have sessions now.
-    pub fn signed_in(&mut self, buyers: &[Buyer]) {
+    pub fn signed_in<'a>(&mut self, buyers: impl IntoIterator<Item = &'a Buyer>) {
         for Buyer { user_id, token } in buyers {
             let token = token.to_str().unwrap_or_default();
             self.keys.push(format!("login:token:{token}"));
@@ -226,15 +247,20 @@ impl Traces {
 
     /// Removes everything.
     pub async fn remove(&self) -> Result<(), Error> {
-        let Some(shop) = self.shop else {
-            return Ok(());
+        let removed = match self.shop {
+            Some(shop) => {
+                let removing = timeout(REMOVED_WITHIN, self.remove_rows(shop)).await;
+                let removed = removing.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+                removed.map_err(|error| {
+                    let error = database_error(error);
+                    let mark =
+                        format!("not all was removed: shop {shop}, its vouchers, their orders");
+                    Error::Usage(format!("{mark}, users with phones from 199…: {error}"))
+                })
+            }
+            None => Ok(Vec::new()),
         };
-        let removed = self.remove_rows(shop).await;
-        let vouchers = removed.map_err(|error| {
-            let error = database_error(error);
-            let mark = format!("not all was removed: shop {shop}, its vouchers, their orders");
-            Error::Usage(format!("{mark}, users with phones from 199…: {error}"))
-        })?;
+        let vouchers = removed.as_deref().unwrap_or_default();
         let mut pipe = redis::pipe();
         for key in &self.keys {
             pipe.cmd("UNLINK").arg(key).ignore();
@@ -247,9 +273,9 @@ impl Traces {
             }
         }
         let mut redis = self.redis();
-        pipe.query_async::<()>(&mut redis)
-            .await
-            .map_err(|source| redis_error(&source))
+        let unlinked = pipe.query_async::<()>(&mut redis).await;
+        removed?;
+        unlinked.map_err(|source| redis_error(&source))
     }
 
     /// Removes the rows; returns the vouchers that there were.
@@ -260,9 +286,12 @@ impl Traces {
             .fetch_all(&self.pool)
             .await?;
         for id in &vouchers {
+            let orders = "DELETE FROM tb_voucher_order WHERE voucher_id = ?";
             for sql in [
-                "DELETE FROM tb_voucher_order WHERE voucher_id = ?",
+                orders,
+                // Waits for purchases that have changed the row; without it none can begin.
                 "DELETE FROM tb_seckill_voucher WHERE voucher_id = ?",
+                orders,
                 "DELETE FROM tb_voucher WHERE id = ?",
             ] {
                 sqlx::query(sql).bind(id).execute(&self.pool).await?;

@@ -71,8 +71,10 @@ pub fn options(access: Access, urls: &[String]) -> JudgeOptions {
 }
 
 pub async fn judge(options: &JudgeOptions) -> Result<Judgement, Error> {
-    let traces = judge::prepare(options).await?;
-    judge::run(options, traces, &CancellationToken::new()).await
+    let mut traces = judge::prepare(options).await?;
+    let judged = judge::run(options, &mut traces, &CancellationToken::new()).await;
+    traces.remove().await?;
+    judged
 }
 
 /// Each flaw that was found, with the number of nodes that sold.
@@ -97,20 +99,7 @@ async fn a_node_of_the_last_stage_holds_on_two_nodes_and_nothing_of_the_run_stay
         assert!(page.contains(sentence), "{report}");
     }
 
-    for table in [
-        "user",
-        "shop",
-        "voucher",
-        "seckill_voucher",
-        "voucher_order",
-    ] {
-        let rows = format!("SELECT COUNT(*) FROM tb_{table}");
-        assert_eq!(learner.database.number(&rows).await, 0, "{table}");
-    }
-    let keys: Vec<String> = learner.redis.conn().await.keys("*").await.unwrap();
-    // The stream and the counter are the node's own, as before.
-    let own = |key: &String| key == "stream.orders" || key.starts_with("icr:order:");
-    assert!(keys.iter().all(own), "{keys:?}");
+    learner.assert_nothing_stays().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -185,6 +174,111 @@ async fn a_lease_that_ends_a_foreign_delete_and_a_lock_without_an_index_are_foun
         let example = judgement.findings[0].example.join("\n");
         assert!(example.contains("lock:order:"), "{example}");
     }
+}
+
+impl Learner {
+    /// Nothing of a run is there; the stream and the counter of ids are the node's own.
+    async fn assert_nothing_stays(&self) {
+        for table in [
+            "user",
+            "shop",
+            "voucher",
+            "seckill_voucher",
+            "voucher_order",
+        ] {
+            let rows = format!("SELECT COUNT(*) FROM tb_{table}");
+            assert_eq!(self.database.number(&rows).await, 0, "{table}");
+        }
+        let keys: Vec<String> = self.redis.conn().await.keys("*").await.unwrap();
+        let is_own = |key: &String| key == "stream.orders" || key.starts_with("icr:order:");
+        assert!(keys.iter().all(is_own), "{keys:?}");
+    }
+}
+
+/// As after the second Ctrl-C.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_run_that_is_dropped_in_the_middle_of_a_sale_stays() {
+    let learner = Learner::new().await;
+    let node = learner.node(Stage::OwnedLock).await;
+    let options = learner.options(&[&node]);
+    let mut traces = judge::prepare(&options).await.unwrap();
+    let stop = CancellationToken::new();
+    let orders = "SELECT COUNT(*) FROM tb_voucher_order";
+    tokio::select! {
+        judged = judge::run(&options, &mut traces, &stop) => panic!("{:?}", judged.map(|_| ())),
+        () = eventually("orders", async || learner.database.number(orders).await > 1) => {}
+    }
+    traces.remove().await.unwrap();
+    learner.assert_nothing_stays().await;
+}
+
+#[tokio::test]
+async fn an_order_that_commits_while_its_sale_is_removed_is_removed_too() {
+    let learner = Learner::new().await;
+    let options = learner.options(&[]);
+    let mut traces = judge::prepare(&options).await.unwrap();
+    let shop = traces.make_shop().await.unwrap();
+    let database = &learner.database;
+    let voucher = format!(
+        "INSERT INTO tb_voucher (id, shop_id, title, pay_value, actual_value) VALUES (7, {shop}, '', 1, 1)"
+    );
+    database.run(&voucher).await;
+    database
+        .run("INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) VALUES (7, 9, NOW(), NOW())")
+        .await;
+    let mut purchase = database.pool.begin().await.unwrap();
+    sqlx::query("UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = 7")
+        .execute(&mut *purchase)
+        .await
+        .unwrap();
+    let purchasing = async {
+        let waiting = "SELECT COUNT(*) FROM information_schema.processlist \
+                       WHERE db = DATABASE() AND info LIKE 'DELETE FROM tb_seckill_voucher%'";
+        eventually("the removal waits for the purchase", async || {
+            database.number(waiting).await == 1
+        })
+        .await;
+        sqlx::query("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 1, 7)")
+            .execute(&mut *purchase)
+            .await
+            .unwrap();
+        purchase.commit().await.unwrap();
+    };
+    let (removed, ()) = tokio::join!(traces.remove(), purchasing);
+    removed.unwrap();
+    learner.assert_nothing_stays().await;
+}
+
+#[tokio::test]
+async fn nothing_stays_of_buyers_who_signed_in_before_the_node_failed() {
+    let learner = Learner::new().await;
+    let node = learner.node(Stage::LockInMemory).await;
+    // There is room for 16 users.
+    let ids = "ALTER TABLE tb_user MODIFY id TINYINT UNSIGNED NOT NULL AUTO_INCREMENT, AUTO_INCREMENT = 240";
+    learner.database.run(ids).await;
+    let error = judge(&learner.options(&[&node])).await.unwrap_err();
+    assert!(error.to_string().contains("/user/login"), "{error}");
+    learner.assert_nothing_stays().await;
+}
+
+/// The lock of the shops' table, for which the second waits, would count as a read of the node that the first one judges.
+#[tokio::test]
+async fn a_second_judgement_of_one_database_is_refused_until_the_first_has_ended() {
+    let learner = Learner::new().await;
+    let node = learner.node(Stage::LockInMemory).await;
+    let options = learner.options(&[&node]);
+    let first = judge::prepare(&options).await.unwrap();
+    let Err(refused) = judge::prepare(&options).await else {
+        panic!("two judgements at a time");
+    };
+    assert!(
+        refused.to_string().contains("wait until it ends"),
+        "{refused}"
+    );
+    first.remove().await.unwrap();
+    let second = judge::prepare(&options).await.expect("the first has ended");
+    second.remove().await.unwrap();
+    learner.assert_nothing_stays().await;
 }
 
 #[tokio::test]

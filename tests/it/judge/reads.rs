@@ -200,6 +200,23 @@ async fn reads_that_cannot_be_judged_are_one_sentence_that_says_what_to_do() {
     }
 }
 
+/// As a second judgement does before it is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_write_meanwhile_is_no_read() {
+    let learner = Learner::new().await;
+    let node = learner.shops(Shops::DeletedLast).await;
+    let pool = learner.database.pool.clone();
+    let other = tokio::spawn(async move {
+        loop {
+            let delete = "DELETE FROM tb_shop WHERE FALSE";
+            pool.execute(delete).await.unwrap();
+        }
+    });
+    let judgement = learner.judge_reads(&node).await;
+    other.abort();
+    assert_found(&judgement, 1, &[]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_others_read_shops_as_well_the_reads_are_not_judged() {
     let learner = Learner::new().await;

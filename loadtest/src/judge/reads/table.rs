@@ -44,11 +44,14 @@ impl ShopTable {
         Ok(connection)
     }
 
-    /// The statements that wait for the locked table now. Without the privilege PROCESS a user sees its own only.
+    /// The SELECTs that wait for the locked table now. Without the privilege PROCESS a user sees its own only.
     pub async fn waiting(&self) -> Result<Vec<String>, Error> {
         let mut rows = self.processes().await?;
         rows.retain(|row| text(row, "State").contains("metadata lock"));
-        Ok(rows.iter().map(|row| text(row, "Info")).collect())
+        let statements = rows.iter().map(|row| text(row, "Info"));
+        Ok(statements
+            .filter(|text| text.to_lowercase().contains("select"))
+            .collect())
     }
 
     /// Whether a statement that changes the table is being executed now.
