@@ -115,6 +115,8 @@ async fn kill(node: &Target, command: &str) -> Result<(), Error> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
+        // Ctrl-C is for the judgement, and not for the node that is started here.
+        .process_group(0)
         .spawn()
         .map_err(failed)?;
     let ended = timeout(KILL_LIMIT, connection.read_u8()).await;

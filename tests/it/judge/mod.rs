@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use redis::AsyncCommands;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process};
 use seckill_loadtest::judge::{self, Flaw, JudgeOptions, Judgement, Language};
 use seckill_loadtest::report::CheckResult;
 use secrecy::ExposeSecret;
@@ -414,12 +414,17 @@ impl NodeProcess {
             program.display()
         )
     }
+
+    /// The one that runs now.
+    fn pid(&self) -> Option<Pid> {
+        let pid = std::fs::read_to_string(self.pid_file()).unwrap_or_default();
+        pid.parse().ok().and_then(Pid::from_raw)
+    }
 }
 
 impl Drop for NodeProcess {
     fn drop(&mut self) {
-        let pid = std::fs::read_to_string(self.pid_file()).unwrap_or_default();
-        if let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) {
+        if let Some(pid) = self.pid() {
             kill_process(pid, Signal::KILL).ok();
         }
         if let Some(mut first) = self.first.take() {
@@ -477,6 +482,9 @@ async fn a_queue_in_memory_loses_orders_in_a_crash_and_a_stream_does_not() {
             "{stage:?}: {}",
             judgement.report
         );
+        // Or Ctrl-C would end the learner's node together with the judgement.
+        let group_of_node = getpgid(process.pid()).unwrap();
+        assert_ne!(group_of_node, getpgrp(), "{stage:?}");
     });
     at_once(judgements).await;
 }
