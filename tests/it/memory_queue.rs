@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use strategies::Strategy;
+use testkit::proxy::Mode;
 use workload::burst::{self, BurstOptions, Report};
 use workload::buyers::Buyer;
 use workload::comparison::document::{Event, InjectedFault, Story};
@@ -224,6 +225,26 @@ async fn a_clean_stop_writes_what_waits_or_says_how_many_orders_are_lost() {
         instance.log().join("\n")
     );
     locked.rollback().await.unwrap();
+}
+
+/// The script may have run: then nobody may say that nothing was done.
+#[tokio::test]
+async fn a_purchase_that_redis_does_not_answer_is_of_unknown_outcome() {
+    let stack = Stack::behind_proxies(&["--lab"]).await;
+    let [first, user] = &stack.users(2).await[..] else {
+        unreachable!("two users")
+    };
+    let sale = stack.publish(3, "memory-queue").await;
+    // Redis knows the script from here on.
+    stack.buy_committed(first, sale).await;
+    let redis = &stack.proxies.redis;
+    redis.set(Mode::HoldRequestWith("seckill:stock:"));
+    let unknown = stack.buy(user, sale).await;
+    redis.pass_held().await;
+    assert_eq!(stack.counter(sale).await, Some(1), "it has run");
+    unknown.refused(503, "OUTCOME_UNKNOWN");
+    assert!(unknown.body["orderId"].is_string(), "{unknown:?}");
+    stack.buy(user, sale).await.refused(200, "ALREADY_ORDERED");
 }
 
 /// The counter and the claims of a sale are in one slot of a cluster.

@@ -6,13 +6,16 @@
 //! What the script takes is never given back: a buyer whose order was lost is refused as one who has ordered, and so is one
 //! who has cancelled. Where stock is added or returned, the counter is set from the table, which does not know what still
 //! waits: too many are then admitted, and lost. A look-up does not know what waits either: it calls an order that waits for
-//! longer than half a minute one that does not exist, and yet it may be written.
+//! longer than half a minute one that does not exist, and yet it may be written. A purchase to which Redis does not answer is of
+//! unknown outcome: it may have taken a unit, and has no order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use redis::RedisError;
+use redis_link::Outcome;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -20,8 +23,8 @@ use crate::connection::redis::RoutedConnection;
 use crate::error::{Cause, Error};
 use crate::keys::Keys;
 use crate::order::batch::BatchCommitter;
-use crate::order::deadline::{Deadline, until};
-use crate::order::model::{Buyer, NewOrder};
+use crate::order::deadline::Deadline;
+use crate::order::model::NewOrder;
 use crate::order::steps;
 use crate::order::store::{Kind, OrderStore};
 use crate::request::trace;
@@ -67,20 +70,28 @@ impl MemoryQueue {
         if self.waiting() >= QUEUE {
             return Err(Error::Overloaded);
         }
-        let admitting = trace::step(self.admit(order.buyer), steps::ended("admitted"));
-        until(deadline, admitting).await??;
+        let admitting = trace::step(self.admit(order), steps::ended("admitted"));
+        match tokio::time::timeout_at(deadline, admitting).await {
+            Ok(admitted) => admitted?,
+            Err(_) => return Err(Error::OutcomeUnknown(Some(order.id))),
+        }
         self.push(order);
         trace::mark("queued", "");
         // Too early: there is no such order yet.
         Ok(order.id)
     }
 
-    async fn admit(&self, buyer: Buyer) -> Result<(), Error> {
+    async fn admit(&self, order: NewOrder) -> Result<(), Error> {
+        let buyer = order.buyer;
         let keys = &self.0.keys;
         let mut script = scripts::MEMORY_ADMIT.key(keys.stock(buyer.voucher_id));
         script.key(keys.claims(buyer.voucher_id)).arg(buyer.user_id);
         let mut redis = self.0.redis.clone();
-        let answer: String = script.invoke_async(&mut redis).await?;
+        let answer: Result<String, RedisError> = script.invoke_async(&mut redis).await;
+        let answer = answer.map_err(|error| match Outcome::of(&error) {
+            Outcome::Unknown => Error::OutcomeUnknown(Some(order.id)),
+            _ => Error::from(error),
+        })?;
         match answer.as_str() {
             "admitted" => Ok(()),
             "claimed" => Err(Error::AlreadyOrdered(None)),
