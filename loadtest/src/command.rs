@@ -85,7 +85,7 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
             checked(report, json).await
         }
         Scenario::Chaos(Run { options, .. }) if options.list => {
-            print!("{}", chaos::faults::list(options.layout));
+            print(chaos::faults::list(options.layout).trim_end());
             Ok(ExitCode::SUCCESS)
         }
         Scenario::Chaos(Run { options, json }) => {
@@ -167,7 +167,7 @@ async fn checked(report: Checked, json: Option<PathBuf>) -> Result<ExitCode, Err
 }
 
 /// Prints a text. Its reader may have read enough (`| head`), which is no error.
-fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     writeln!(std::io::stdout(), "{text}").ok();
 }
 

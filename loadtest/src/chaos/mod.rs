@@ -35,6 +35,7 @@ mod sale;
 pub(crate) mod test_cluster;
 mod verdict;
 
+use crate::command::print;
 use crate::report::Checked;
 pub use options::{ChaosOptions, Layout, RedisLayout};
 use report::report;
@@ -93,7 +94,7 @@ pub async fn run(options: &ChaosOptions) -> Result<Checked> {
 }
 
 async fn run_on(clusters: &[TestCluster], options: &ChaosOptions) -> Result<Checked> {
-    println!("chaos: seed {}", options.seed);
+    print(&format!("chaos: seed {}", options.seed));
     let layout = options.layout;
     let only = options.only_round;
     let numbers = RefCell::new(only.map_or(1..=options.rounds, |only| only..=only));
@@ -125,7 +126,7 @@ async fn run_on(clusters: &[TestCluster], options: &ChaosOptions) -> Result<Chec
             sale.check_again().await?;
         }
         if was_clean && !round.is_clean() {
-            println!("at the end: {round}");
+            print(&format!("at the end: {round}"));
         }
     }
     Ok(report(options.seed, layout, &rounds, recoveries))
@@ -149,7 +150,7 @@ async fn run_rounds<'a>(
             bail!("it did not end within {ROUND_LIMIT:?}: does a server stand still?")
         });
         let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
-        println!("{round}");
+        print(&round.to_string());
         if round.sales.iter().any(|sale| !sale.outcome.noes.is_empty()) {
             quiet_until = Instant::now() + AFTER_A_NO;
         }
