@@ -4,7 +4,7 @@
 
 load() {
   local serverless=0 arg
-  [[ $# -gt 0 && $1 != plan ]] || serverless=1
+  [[ $# -gt 0 && $1 != @(plan|completions) ]] || serverless=1
   for arg; do [[ $arg != @(-h|--help|help|--version) ]] || serverless=1; done
   prepare
   ((serverless)) || stack_runs || die 1 "the stack does not run. Start it with: ./dev up"

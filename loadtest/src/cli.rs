@@ -13,6 +13,7 @@ use crate::{
     shop_cache,
 };
 use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
+use clap_complete::Shell;
 use strategies::Strategy;
 use workload::{Environment, burst::BurstOptions, comparison::document::Setting};
 
@@ -33,6 +34,11 @@ pub enum Command {
     Load(Box<Scenario>),
     /// Servers and baselines of its own, measured side by side: the ratios of docs/BENCHMARKS.md
     Bench(BenchArgs),
+    /// Print the completions of a shell: source <(loadtest completions bash)
+    Completions {
+        #[allow(missing_docs)] // The help lists the shells.
+        shell: Shell,
+    },
     /// Serve a baseline of the benchmark
     #[command(hide = true)]
     Baseline(Baseline),

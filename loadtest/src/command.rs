@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Error;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use workload::{
@@ -34,6 +34,12 @@ pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Load(scenario) => load(*scenario),
         Command::Bench(args) => measure(bench::run(args)),
+        Command::Completions { shell } => {
+            let mut completions = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "loadtest", &mut completions);
+            print(&String::from_utf8_lossy(&completions));
+            ExitCode::SUCCESS
+        }
         Command::Baseline(baseline) => measure(bench::baseline::serve(baseline)),
     }
 }

@@ -79,6 +79,39 @@ fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
 }
 
 #[test]
+fn bash_completes_commands_flags_and_strategies() {
+    let script = r#"
+        source <("$0" completions bash)
+        complete_words() {
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+            _loadtest loadtest "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            echo "${COMPREPLY[@]}"
+        }
+        complete_words loadtest comp
+        complete_words loadtest cache stam
+        complete_words loadtest burst --buy
+        complete_words loadtest burst --strategy unit
+    "#;
+    let output = Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_loadtest")])
+        .output()
+        .expect("bash starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr, "");
+    let completed = String::from_utf8_lossy(&output.stdout);
+    let completed: Vec<_> = completed.lines().collect();
+    assert_eq!(
+        completed,
+        ["compare completions", "stampede", "--buyers", "unit-rows"]
+    );
+    for shell in ["zsh", "fish"] {
+        let output = loadtest(&["completions", shell], &[]);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("stampede"), "{shell}: {printed}");
+    }
+}
+
+#[test]
 fn no_secret_is_printed() {
     let env = [
         ("DATABASE_URL", "mysql://user:hidden-password@127.0.0.1:1/x"),
