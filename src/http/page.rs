@@ -3,13 +3,13 @@
 //! by hand and part of the binary: nothing is built, fetched from elsewhere, or read from disk at run time.
 //!
 //! Every reply has a content security policy (see [`POLICY`]), so that a title or a name cannot run as script even if a
-//! page should ever insert it as markup. No text of a request or of the database is put into a page here. The pages that
-//! stand for an error have theirs in themselves, as nginx sends them, too.
+//! page should ever insert it as markup. No text of the database is put into a page here, and of a request only its host,
+//! after a check. The pages that stand for an error have theirs in themselves, as nginx sends them, too.
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH,
     REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -38,6 +38,9 @@ const PAGES: [(&str, &str); 3] = [
     ("/learn", "learn.html"),
     ("/docs/", "api.html"),
 ];
+
+/// The picture of `/learn`, for sites on which a link to it is shared.
+const PICTURE: (&str, &[u8]) = ("learn.png", include_bytes!("../../docs/learn.png"));
 
 const HTML: &str = "text/html; charset=utf-8";
 
@@ -87,6 +90,16 @@ pub fn routes(lab: bool, zone: Zone) -> Router {
         .route("/assets/{file}", get(asset));
     for (route, file) in PAGES {
         let text = with_settings(&served_files(text_of(file)), lab, zone);
+        if route == "/learn" {
+            routes = routes.route(
+                route,
+                get(async move |headers: HeaderMap| {
+                    let text = with_picture(&text, &headers);
+                    File::new(HTML, text.into()).reply(&headers)
+                }),
+            );
+            continue;
+        }
         let page = File::new(HTML, text.into());
         routes = routes.route(
             route,
@@ -119,8 +132,12 @@ fn text_of(file: &str) -> &'static str {
 
 async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Error> {
     let kind = media_type(&name).ok_or(Error::NotFound)?;
-    let file = WEB.get_file(&name).ok_or(Error::NotFound)?;
-    Ok(File::new(kind, Bytes::from_static(file.contents())).reply(&headers))
+    let contents = if name == PICTURE.0 {
+        PICTURE.1
+    } else {
+        WEB.get_file(&name).ok_or(Error::NotFound)?.contents()
+    };
+    Ok(File::new(kind, Bytes::from_static(contents)).reply(&headers))
 }
 
 fn media_type(name: &str) -> Option<&'static str> {
@@ -128,6 +145,7 @@ fn media_type(name: &str) -> Option<&'static str> {
         "js" => Some("text/javascript; charset=utf-8"),
         "css" => Some("text/css; charset=utf-8"),
         "svg" => Some("image/svg+xml"),
+        "png" => Some("image/png"),
         _ => None,
     }
 }
@@ -144,6 +162,32 @@ fn with_settings(page: &str, lab: bool, zone: Zone) -> String {
         zone.0.name()
     );
     page.replacen("<html lang=\"en\">", &root, 1)
+}
+
+/// The page with its picture, whose address must be absolute: it has the host by which the page was asked for. A page that was
+/// asked for without a usable host has no picture.
+fn with_picture(page: &str, headers: &HeaderMap) -> String {
+    let Some(origin) = origin(headers) else {
+        return page.to_owned();
+    };
+    let (name, _) = PICTURE;
+    let picture =
+        format!("</title>\n<meta property=\"og:image\" content=\"{origin}/assets/{name}\">");
+    page.replacen("</title>", &picture, 1)
+}
+
+/// The scheme and the host by which a page was asked for. A proxy that ends TLS says so in `X-Forwarded-Proto`.
+fn origin(headers: &HeaderMap) -> Option<String> {
+    let host = headers.get(HOST)?.to_str().ok()?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
+    if !host.bytes().all(is_plain) {
+        return None;
+    }
+    let is_https = headers
+        .get("x-forwarded-proto")
+        .is_some_and(|scheme| scheme == "https");
+    let scheme = if is_https { "https" } else { "http" };
+    Some(format!("{scheme}://{host}"))
 }
 
 #[cfg(test)]
@@ -196,6 +240,26 @@ mod tests {
         for key in keys {
             assert!(all.contains(&format!("'{key}': ['")), "{key}");
         }
+    }
+
+    #[test]
+    fn the_address_of_a_picture_has_the_host_that_was_asked_for() {
+        for (host, scheme, expected) in [
+            ("sale.example:81", None, Some("http://sale.example:81")),
+            ("sale.example", Some("https"), Some("https://sale.example")),
+            ("[::1]:8080", Some("gopher"), Some("http://[::1]:8080")),
+            ("a\"><script", None, None),
+            ("a'b", None, None),
+            ("a/b", None, None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static(host));
+            if let Some(scheme) = scheme {
+                headers.insert("x-forwarded-proto", HeaderValue::from_static(scheme));
+            }
+            assert_eq!(origin(&headers).as_deref(), expected, "{host}");
+        }
+        assert_eq!(origin(&HeaderMap::new()), None);
     }
 
     #[test]

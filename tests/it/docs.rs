@@ -171,6 +171,20 @@ async fn pages_are_cached_and_without_the_lab_flag_nothing_of_the_lab_exists() {
         .await
         .refused(404, "NOT_FOUND");
 
+    // Where a link to the model of the strategies is shared, it has a title and a picture, at the host of the link.
+    let page = get(stack.url(), "/learn").text().await;
+    for property in ["title", "description"] {
+        assert_eq!(page.matches(&format!("og:{property}")).count(), 1);
+    }
+    let (_, picture) = page.split_once("\"og:image\" content=\"").unwrap();
+    let (picture, _) = picture.split_once('"').unwrap();
+    assert_eq!(picture, format!("{}/assets/learn.png", stack.url()));
+    let (status, headers, _) = get(stack.url(), "/assets/learn.png").raw().await;
+    assert_eq!(
+        (status, headers["content-type"].to_str().unwrap()),
+        (200, "image/png")
+    );
+
     // The model of the strategies is served without lab.
     for path in ["/learn", "/assets/learn.js", "/assets/learn-model.js"] {
         get(stack.url(), path).text().await;

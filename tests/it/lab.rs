@@ -90,6 +90,14 @@ async fn a_request_that_changes_anything_needs_the_token_and_possible_settings()
     let policy = headers["content-security-policy"].to_str().unwrap();
     assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"));
     // The files that the page names are served, and nothing else is.
+    // Where a link is shared, it has a picture.
+    let picture = format!("\"og:image\" content=\"{}/lab/picture.png\"", lab.url);
+    assert!(page.contains(&picture), "{page}");
+    let (status, headers, _) = get(&lab.url, "/lab/picture.png").raw().await;
+    assert_eq!(
+        (status, headers["content-type"].to_str().unwrap()),
+        (200, "image/png")
+    );
     for file in page.split("=\"/assets/").skip(1) {
         let (file, _) = file.split_once('"').unwrap();
         get(&lab.url, &format!("/assets/{file}")).text().await;
