@@ -143,7 +143,7 @@
     id('token').focus();
   }
 
-  // Starts a run and shows it; returns its id, or null where it was refused.
+  // Starts a run and shows it; returns its id and seed, or null where it was refused.
   async function begin(wanted, at) {
     for (const button of ['start', 'break']) id(button).disabled = true;
     say(() => t('form.starting'), false, at);
@@ -153,19 +153,33 @@
     if (reply.ok) {
       say(null);
       follow(reply.data.id, true);
-      return reply.data.id;
+      return reply.data;
     }
+    await showRefusal(reply, at);
+    return null;
+  }
+
+  async function showRefusal(reply, at) {
     say(Page.text(reply), true);
     if (reply.code === 'FORBIDDEN') askForToken(id(at));
     if (reply.code === 'RUN_UNDER_WAY') {
       const now = await Page.ask('GET', '/lab/about');
       if (now.ok && now.data.running) follow(now.data.running, true);
     }
+  }
+
+  // Has a hot key read to the end; returns the run, or null where it was refused.
+  async function readHotKey() {
+    say(() => t('mission.reading'), false, 'mission-said');
+    const reply = await Page.ask('POST', '/lab/hot-key', { headers: admin(), limitMs: 60000 });
+    if (reply.ok) { say(null); return reply.data; }
+    await showRefusal(reply, 'mission-said');
     return null;
   }
 
   const missions = Missions.create(id('missions'), outcome, {
     start: (wanted) => begin({ ...wanted, seed: null }, 'mission-said'),
+    read: readHotKey,
     nodes: () => (about ? about.nodes : 0),
     kills: () => kills(),
     onChoice: (mission) => history.pushState(null, '', `#mission=${mission}`),

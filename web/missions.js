@@ -1,15 +1,19 @@
 'use strict';
-// Six missions, in order: a guess before each run, and afterwards the guess beside what happened. Each has the load that
-// makes its point, and is done once a run has shown it.
+// Seven missions, in order: a guess before each run, and afterwards the guess beside what happened. Each has the load that
+// makes its point, and is done once a run has shown it. The last one reads shops, and sells nothing.
 
 const Missions = (() => {
   Words.add({
-    'missions.title': ['Six missions: guess first', '六个任务：先猜一猜'],
-    'missions.intro': ['There are three rules: one order per buyer, never more orders than vouchers, and no confirmed order is lost. Predict what will happen to them, then watch it.', '规则有三条：每人限购一单，订单不能比优惠券多，已确认的订单不能丢。先预测它们会怎样，再亲眼看看。'],
+    'missions.title': ['Seven missions: guess first', '七个任务：先猜一猜'],
+    'missions.intro': ['There are three rules: one order per buyer, never more orders than vouchers, and no confirmed order is lost. Predict what will happen to them, then watch it. The last mission is about reads.', '规则有三条：每人限购一单，订单不能比优惠券多，已确认的订单不能丢。先预测它们会怎样，再亲眼看看。最后一个任务关于读。'],
     'mission.run': ['Run it', '运行'], 'mission.next': ['Next mission', '下一个任务'],
     'mission.holds': ['it holds', '守住'], 'mission.breaks': ['it breaks', '被打破'], 'mission.equal': ['both the same', '两者相同'],
     'mission.ask.left': ['Does {left} keep the rules?', '{left} 能守住规则吗？'], 'mission.ask.right': ['Does {right} keep the rules?', '{right} 能守住规则吗？'],
     'mission.ask.faster': ['Which one sells faster?', '哪一个卖得更快？'], 'mission.ask.more': ['Which one sells more of the {stock} vouchers?', '{stock} 份优惠券，哪一个卖出的更多？'],
+    'mission.ask.leftQueries': ['How many queries does {left} send when the key expires?', 'key 过期时，{left} 会发出多少次查询？'],
+    'mission.ask.rightQueries': ['How many queries does {right} send when the key expires?', 'key 过期时，{right} 会发出多少次查询？'],
+    'mission.one': ['one', '一次'], 'mission.many': ['one for each read that misses the key', '每个没读到缓存的请求一次'],
+    'mission.queries': ['{count|query|queries}', '{count} 次查询'], 'mission.reading': ['Reading… some ten seconds', '正在读取…约十秒'],
     'mission.two': ['needs two nodes', '需要两个节点'], 'mission.noKilling': ['no node can be killed here', '此处无法终止节点'], 'mission.done': ['done', '已完成'],
     'mission.outcome': ['Your guesses', '你的猜测'], 'mission.guess': ['your guess', '你的猜测'], 'mission.seen': ['what happened', '实际结果'],
     'mission.right': ['right', '猜对'], 'mission.wrong': ['wrong', '猜错'],
@@ -39,6 +43,9 @@ const Missions = (() => {
     'mission.kill.task': ['Two hundred people at once, and a voucher for each. On both sides a script in Redis admits them, and the orders are written later. On the left the queue is in the memory of each node, and the buyer is told “you got it” at once; on the right it is a stream in Redis, and the buyer is told “pending”. A slow transaction keeps both sides from writing until everybody has a reply. Then one node is killed.', '两百人同时到来，每人都有一份。两边都由 Redis 中的脚本放行，订单稍后写入。左边的队列在每个节点的内存里，当场就答复“抢购成功”；右边的队列是 Redis 里的 stream，答复“处理中”。一个慢事务让两边都写不进去，等所有人都得到答复，再强制终止一个节点。'],
     'mission.kill.moral': ['What waited in the memory of the killed node is gone, and its buyers were told that they had it. In the stream, another consumer takes over what the dead one had not acknowledged. Put the queue where it outlives the node, or say yes after the commit.', '被终止的节点内存里排队的订单全没了，而买家早已被告知成功。stream 里没有确认的消息，会由另一个消费者接手。队列要放在比节点活得久的地方，否则就等提交之后再答复成功。'],
     'mission.batch.moral': ['Many orders, one wait for the disk. The longer the queue, the larger the commits: look at how many orders shared one.', '多个订单，只等一次磁盘。排队越长，每次提交的订单越多：看看有多少订单共享了一次提交。'],
+    'mission.hotkey': ['A hot key expires', '热点 key 过期'],
+    'mission.hotkey.task': ['Redis answers 400 reads a second of one shop, until its key expires after two seconds. The query that loads the shop takes half a second then, as its table is locked for so long. On the left whoever misses the key asks the database. On the right one reader takes the rebuild mutex, and the others wait for what it stores.', '同一家商铺每秒被读 400 次，都由 Redis 回答；两秒后它的 key 过期。这时查一次数据库要半秒，因为商铺表被锁住这么久。左边谁没读到缓存，谁就去查数据库；右边只有拿到互斥锁的去查，其余的等它写回缓存。'],
+    'mission.hotkey.moral': ['The cache protects the database only while the key is there; a hot key needs a guard for the moment after (breakdown, or stampede). With the mutex one reader rebuilds it, and the others still wait for the query. With logical expiry nobody waits: the old value is served meanwhile (/learn#logical-expiry).', 'key 在，缓存才挡得住；热点 key 过期的那一刻要另外防（缓存击穿）。互斥锁让一个请求重建缓存，其余的仍要等它查完。逻辑过期谁也不用等：重建期间先返回旧值（/learn#logical-expiry）。'],
   });
   const t = Words.t;
   const LIST = [
@@ -48,15 +55,19 @@ const Missions = (() => {
     { id: 'lease', lanes: ['setnx-unowned', 'setnx-lock'], buyers: 80, tries: 8, stock: 400, instances: 2, spreadSeconds: 4, twoVouchers: true, asks: ['left', 'right'], shows: ([left]) => left.deletedLock },
     { id: 'batch', lanes: ['row-lock', 'group-commit'], buyers: 500, tries: 1, stock: 500, instances: 2, spreadSeconds: 0, inTurn: true, asks: ['right', 'faster'], shows: ([left, right]) => right.perS > left.perS },
     { id: 'kill', lanes: ['memory-queue', 'stream'], buyers: 200, tries: 1, stock: 200, instances: 2, spreadSeconds: 0, killNode: true, asks: ['left', 'right'], shows: ([left, right]) => left.lost > 0 && right.orders > 0 },
+    { id: 'hotkey', lanes: ['cache-aside', 'mutex'], reads: true, asks: ['leftQueries', 'rightQueries'], shows: ([left, right]) => left.queries >= 20 && right.queries === 1 },
   ];
 
-  // Whether a judged run shows the point of a mission.
-  const isShown = (mission, run) => mission.shows(run.lanes.map(({ result: { report }, stories = [] }) => ({
+  // What a mission's point is about, in a lane of a run of reads, and of a judged sale.
+  const seenInReads = ({ samples }) => ({ queries: samples.at(-1).queries });
+  const seenInSale = ({ result: { report }, stories = [] }) => ({
     ...report.verdict, perS: report.orders_per_s, deletedLock: stories.some(({ requests }) => requests.some((request) => request.elsewhere)),
-  })));
+  });
+  // Whether a run shows the point of a mission.
+  const isShown = (mission, run) => mission.shows(run.lanes.map(mission.reads ? seenInReads : seenInSale));
 
   const optionsOf = ({ lanes }, ask) => ({
-    left: ['holds', 'breaks'], right: ['holds', 'breaks'], faster: lanes, more: [...lanes, 'equal'],
+    left: ['holds', 'breaks'], right: ['holds', 'breaks'], faster: lanes, more: [...lanes, 'equal'], leftQueries: ['one', 'many'], rightQueries: ['one', 'many'],
   }[ask]);
   const named = (option) => (Words.has(`mission.${option}`) ? t(`mission.${option}`) : option);
 
@@ -66,8 +77,12 @@ const Missions = (() => {
     return commits && t('mission.commits', { strategy, orders: Words.number(result.report.verdict.orders), commits: Words.number(commits) });
   }
 
-  // What happened, as one of the options of `ask`, and in figures: a pure function of a judged run.
+  // What happened, as one of the options of `ask`, and in figures: a pure function of a run that is over.
   function outcomeOf(run, ask) {
+    if (ask === 'leftQueries' || ask === 'rightQueries') {
+      const { queries } = seenInReads(run.lanes[ask === 'leftQueries' ? 0 : 1]);
+      return { option: queries > 1 ? 'many' : 'one', figures: t('mission.queries', { count: Words.number(queries) }) };
+    }
     const reports = run.lanes.map((lane) => lane.result.report);
     const [left, right] = run.setting.lanes;
     const figures = (a, b) => ({ left, right, a: Words.number(a), b: Words.number(b) });
@@ -85,14 +100,16 @@ const Missions = (() => {
     };
   }
 
-  // panel: the list and the questions; outcome: guess beside result. start(setting) returns the run's id, or null;
-  // nodes(): how many nodes there are; kills(): whether one can be killed; onChoice(id): the visitor chose a mission.
-  function create(panel, outcome, { start, nodes, kills, onChoice }) {
+  // panel: the list and the questions; outcome: guess beside result, of a sale. start(setting) begins a
+  // sale, and read() reads a hot key to the end; both return the run, or null. nodes(): how many nodes there are; kills():
+  // whether one can be killed; onChoice(id): the visitor chose a mission.
+  function create(panel, outcome, { start, read, nodes, kills, onChoice }) {
     let chosen = LIST[0], guesses = {}, played = null, busy = false;
     const done = new Set(kept());
     // The message, and the field for the token below it, stay where the rest is drawn anew.
     const drawn = make('div');
-    panel.append(drawn, make('p', { class: 'said', id: 'mission-said', role: 'status' }));
+    const ofReads = make('section', { class: 'outcome', id: 'reads-outcome', role: 'status', hidden: true });
+    panel.append(drawn, make('p', { class: 'said', id: 'mission-said', role: 'status' }), ofReads);
     function kept() {
       try { return (localStorage.getItem('missions') || '').split(',').filter(Boolean); } catch { return []; }
     }
@@ -132,23 +149,27 @@ const Missions = (() => {
     }
 
     async function play() {
-      const { id, asks, shows, ...setting } = chosen;
+      const { id, asks, shows, reads, ...setting } = chosen;
       const mission = chosen, guessed = { ...guesses };
       busy = true;
+      ofReads.hidden = true;
       show();
-      const runId = await start(setting);
+      const run = await (reads ? read() : start(setting));
       busy = false;
-      if (runId) played = { mission, guessed, runId, finished: null };
+      if (run) played = { mission, guessed, runId: run.id, finished: null };
       show();
+      if (run && reads) finish(run);
     }
 
     // Called with the run whenever it has changed.
     function follow(run) {
       const ours = played && played.runId === run.id;
       outcome.hidden = !(ours && run.state === 'done');
-      if (!ours) return;
+      if (ours && run.state === 'done') finish(run);
+    }
+
+    function finish(run) {
       const { mission } = played;
-      if (run.state !== 'done') return;
       if (!done.has(mission.id) && isShown(mission, run)) {
         done.add(mission.id);
         keep();
@@ -162,11 +183,13 @@ const Missions = (() => {
       if (!played || !played.finished) return;
       const { mission, guessed, finished } = played;
       const key = `${finished.id} ${Words.language()}`;
-      if (outcome.dataset.shows === key) return;
-      outcome.dataset.shows = key;
+      const place = mission.reads ? ofReads : outcome;
+      if (place.dataset.shows === key) return;
+      place.dataset.shows = key;
+      const plots = make('div', { class: 'pair', hidden: !mission.reads });
       const values = { left: mission.lanes[0], right: mission.lanes[1], stock: mission.stock };
       const after = LIST[LIST.indexOf(mission) + 1];
-      outcome.replaceChildren(make('h3', null, `${t('mission.outcome')}: ${t(`mission.${mission.id}`)}`),
+      place.replaceChildren(make('h3', null, `${t('mission.outcome')}: ${t(`mission.${mission.id}`)}`), plots,
         make('ul', { class: 'guesses' }, mission.asks.map((ask) => {
           const seen = outcomeOf(finished, ask);
           const right = seen.option === guessed[ask];
@@ -183,6 +206,9 @@ const Missions = (() => {
           panel.scrollIntoView({ block: 'start' });
           panel.querySelector(`[data-mission="${after.id}"]`).focus({ preventScroll: true });
         } }, t('mission.next'))] : []));
+      if (!mission.reads) return;
+      ofReads.hidden = false;
+      HotKey.draw(plots, finished.lanes);
     }
 
     // choose(id): the mission of that name, where there is one.

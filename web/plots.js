@@ -45,7 +45,7 @@ const Plots = (() => {
 
   const path = (points) => points.map(([x, y], at) => `${at ? 'L' : 'M'}${round(x)} ${round(y)}`).join('');
 
-  // A line chart. series: [{name, kind, points: [[x, y]], area, from}]: from the x `from` on, the line is drawn as broken.
+  // A line chart. series: [{name, kind, points: [[x, y]], area, from, shown}]: from the x `from` on, the line is drawn as broken.
   // level: {value, text}, a horizontal line. marks: [{at, text, kind}], vertical lines. spans: [{from, to}], shaded.
   // right and top: how far the axes reach at least, so that charts beside each other can be compared.
   function lines({ width, height = 260, name, unit, series, level, marks = [], spans = [], right, top = 1 }) {
@@ -82,8 +82,8 @@ const Plots = (() => {
         out.push(draw('path', { d: path(at.slice(broken)), class: 'line broken' }),
           draw('circle', { cx: at[broken][0], cy: at[broken][1], r: 5, class: 'broken-at' }));
       }
-      // The legend shows each series' latest value.
-      names.push([`swatch ${broken >= 0 ? 'broken-fill' : line.kind}`, `${line.name} ${compact(line.points[line.points.length - 1][1])}`]);
+      // The legend shows each series' latest value, if it names no other.
+      names.push([`swatch ${broken >= 0 ? 'broken-fill' : line.kind}`, `${line.name} ${compact(line.shown ?? line.points[line.points.length - 1][1])}`]);
     }
     const below = legend(names, width < 420 ? 4 : box.left, box.right - 60, height - 6);
     out.push(below.out);

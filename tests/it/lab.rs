@@ -75,6 +75,7 @@ async fn a_request_that_changes_anything_needs_the_token_and_possible_settings()
         ("/lab/runs/1/stop", json!({}), "RUN_NOT_FOUND"),
         ("/lab/faults", json!({"fault": "empty-redis"}), "NO_RUN"),
         ("/lab/sessions", json!({}), "LAB_FAULT"),
+        ("/lab/hot-key", json!({}), ""),
     ] {
         let request = || post(&lab.url, path).json(body.clone());
         request().send().await.refused(403, "FORBIDDEN");
@@ -89,7 +90,6 @@ async fn a_request_that_changes_anything_needs_the_token_and_possible_settings()
     assert!(status == 200 && page.contains(settings), "{status}: {page}");
     let policy = headers["content-security-policy"].to_str().unwrap();
     assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"));
-    // The files that the page names are served, and nothing else is.
     // Where a link is shared, it has a picture.
     let picture = format!("\"og:image\" content=\"{}/lab/picture.png\"", lab.url);
     assert!(page.contains(&picture), "{page}");
@@ -98,6 +98,7 @@ async fn a_request_that_changes_anything_needs_the_token_and_possible_settings()
         (status, headers["content-type"].to_str().unwrap()),
         (200, "image/png")
     );
+    // The files that the page names are served, and nothing else is.
     for file in page.split("=\"/assets/").skip(1) {
         let (file, _) = file.split_once('"').unwrap();
         get(&lab.url, &format!("/assets/{file}")).text().await;
@@ -333,6 +334,73 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
         assert_eq!(laws, [0, 0, 0, 0], "{verdict}");
         assert!(verdict["orders"].as_i64() > Some(0), "{verdict}");
     }
+}
+
+#[tokio::test]
+async fn a_hot_key_that_expires_costs_many_queries_without_protection_and_one_under_the_mutex() {
+    let stack = Stack::lab(2).await;
+    let lab = Lab::start(&stack, None).await;
+    let read = || post(&lab.url, "/lab/hot-key").admin().send();
+    let sale = || {
+        start(
+            &lab,
+            setting(["naive", "row-lock"], json!({"spreadSeconds": 20})),
+        )
+    };
+
+    let (run, ()) = tokio::join!(read(), async {
+        // One thing at a time.
+        eventually("it is being read", async || {
+            stack
+                .redis
+                .conn()
+                .await
+                .exists("cache:shop:1")
+                .await
+                .unwrap()
+        })
+        .await;
+        for refused in [read().await, sale().await] {
+            assert_eq!(refused.body["code"], "LAB_FAULT", "{:?}", refused.body);
+        }
+    });
+    let lanes = run.data()["lanes"].as_array().unwrap();
+    assert_eq!(
+        [&lanes[0]["strategy"], &lanes[1]["strategy"]],
+        ["cache-aside", "mutex"]
+    );
+    let queries = |lane: &Value| -> Vec<u64> {
+        let samples = lane["samples"].as_array().unwrap().iter();
+        samples
+            .map(|one| one["queries"].as_u64().unwrap())
+            .collect()
+    };
+    for lane in lanes {
+        let samples = lane["samples"].as_array().unwrap();
+        let last = samples.last().unwrap();
+        assert!(
+            last["statements"].as_u64() >= last["queries"].as_u64(),
+            "{last}"
+        );
+        assert!(queries(lane).is_sorted(), "{lane}");
+        // The cache answers until the expiry.
+        let expired_at = lane["expiredAt"].as_f64();
+        let before = samples.iter().filter(|one| one["at"].as_f64() < expired_at);
+        assert!(before.clone().count() > 5, "{lane}");
+        for sample in before {
+            assert_eq!(sample["queries"], 0, "{lane}");
+        }
+        assert_eq!(lane["reads"], 1800, "{lane}");
+    }
+    assert!(*queries(&lanes[0]).last().unwrap() >= 20, "{}", lanes[0]);
+    assert_eq!(queries(&lanes[1]).last(), Some(&1), "{}", lanes[1]);
+    assert_eq!(lanes[1]["failed"], 0, "{}", lanes[1]);
+
+    let began = sale().await;
+    let id = began.data()["id"].as_str().unwrap();
+    assert_eq!(read().await.body["code"], "RUN_UNDER_WAY");
+    let stop = post(&lab.url, &format!("/lab/runs/{id}/stop")).admin();
+    stop.send().await;
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use strategies::Strategy;
 use subtle::ConstantTimeEq;
+use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 use workload::Environment;
 use workload::comparison::document::{Document, InjectedFault, Setting};
@@ -23,6 +24,7 @@ use workload::comparison::{self, RunState};
 use super::refusal::Refusal;
 use super::runs::Runs;
 use super::{page, session_story};
+use crate::shop_cache::hot_key;
 
 /// How long a reply waits for a fault that was injected, so that it can say if the fault fails at once.
 const FAILS_WITHIN: Duration = Duration::from_millis(300);
@@ -36,6 +38,8 @@ pub struct Lab {
     pub runs: Runs,
     /// Faults that are not over.
     pub faults: TaskTracker,
+    /// Locked while a hot key is read, which is not to be disturbed.
+    pub hot_key: Mutex<()>,
 }
 
 type Reply = Result<Json<Value>, Refusal>;
@@ -56,6 +60,7 @@ pub fn routes(lab: Arc<Lab>) -> Router {
         .route("/lab/runs/{id}/stop", post(stop))
         .route("/lab/faults", post(inject))
         .route("/lab/sessions", post(sessions))
+        .route("/lab/hot-key", post(read_hot_key))
         .route_layer(from_fn_with_state(lab.clone(), require_admin));
     let public_routes = Router::new()
         .route("/", get(async || Redirect::temporary("/lab")))
@@ -144,10 +149,10 @@ fn describe_strategy(strategy: Strategy) -> Value {
 async fn begin(State(lab): State<Arc<Lab>>, body: Body<Setting>) -> Reply {
     let setting = parsed(body)?;
     setting.check(&lab.environment).map_err(Refusal::bad)?;
+    let _undisturbed = lab.hot_key.try_lock().map_err(|_| Refusal::hot_key())?;
     let seed = setting.seed;
     let run = lab.runs.begin(setting);
-    let under_way = "a run is under way; wait for its end, or stop it";
-    let run = run.ok_or_else(|| Refusal::new("RUN_UNDER_WAY", under_way))?;
+    let run = run.ok_or_else(Refusal::run_under_way)?;
     data(json!({"id": run.id(), "seed": seed}))
 }
 
@@ -266,6 +271,18 @@ async fn sessions(State(lab): State<Arc<Lab>>) -> Reply {
         ));
     };
     data(session_story::play(first, second).await?)
+}
+
+/// Reads a shop while its key expires, by two read strategies (admin); answers when both are over.
+async fn read_hot_key(State(lab): State<Arc<Lab>>) -> Reply {
+    let _undisturbed = lab.hot_key.try_lock().map_err(|_| Refusal::hot_key())?;
+    if lab.runs.under_way().is_some() {
+        return Err(Refusal::run_under_way());
+    }
+    let lanes = hot_key::play(lab.environment.clone()).await;
+    let lanes = lanes.map_err(Refusal::failed)?;
+    let id = format!("{:08x}", rand::random::<u32>());
+    data(json!({"id": id, "lanes": lanes}))
 }
 
 impl Lab {

@@ -14,7 +14,7 @@ use anyhow::Context;
 use clap::Args;
 use futures_util::FutureExt;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use workload::Environment;
@@ -72,6 +72,7 @@ pub async fn serve(
         environment: environment.clone(),
         runs: Runs::new(begin),
         faults: TaskTracker::new(),
+        hot_key: Mutex::default(),
     });
     let (served, ()) = tokio::join!(
         serve_requests(listener, &lab, &stop),

@@ -18,6 +18,16 @@ impl Refusal {
         Self::new("LAB_FAULT", text)
     }
 
+    pub fn run_under_way() -> Self {
+        let text = "a run is under way; wait for its end, or stop it";
+        Self::new("RUN_UNDER_WAY", text)
+    }
+
+    /// See [`hot_key`](crate::shop_cache::hot_key).
+    pub fn hot_key() -> Self {
+        Self::failed("a hot key is being read, for some ten seconds; wait for its end")
+    }
+
     pub fn no_route() -> Self {
         Self(
             StatusCode::NOT_FOUND,

@@ -1,6 +1,8 @@
 //! The cache's keys in Redis: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at these keys, makes them
 //! expire, and removes what it caused; it never invents a value.
 
+use std::time::Duration;
+
 use redis::{AsyncCommands, RedisError, ScanOptions};
 use redis_link::RoutedConnection;
 use serde_json::{Value, json};
@@ -71,6 +73,23 @@ impl RedisKeys {
         *time = json!(0);
         let stored = self.redis.clone().set(key(id), value.to_string()).await;
         stored.map_err(failed)
+    }
+
+    /// Lets the key of a shop expire after this time.
+    ///
+    /// # Errors
+    /// [`Error::Redis`]; [`Error::Usage`]: there is no such key.
+    pub async fn expire_in(&self, id: u64, time: Duration) -> Result<(), Error> {
+        let milliseconds = time.as_millis() as i64;
+        let reply = self.redis.clone().pexpire(key(id), milliseconds).await;
+        let is_there: bool = reply.map_err(failed)?;
+        if is_there {
+            return Ok(());
+        }
+        Err(Error::Usage(
+            "a shop that was read is not cached: are all instances on the Redis of REDIS_URL?"
+                .to_owned(),
+        ))
     }
 
     /// In how many milliseconds the keys of these shops expire; those that are not there or never expire are left out.

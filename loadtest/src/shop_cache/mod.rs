@@ -4,6 +4,8 @@
 //! All scenarios have one frame: temporary shops are made, the scenario has them read by the driver of reads (`reads`) and
 //! returns its checks, and the shops are removed. Requests go to the instances themselves and not through a proxy, because
 //! `GET /metrics` of each counts its loads.
+//!
+//! `hot_key` is a mission of the lab, which reads a shop that exists.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,6 +17,7 @@ use workload::{Environment, Error};
 use crate::{options::Run, report::Checked};
 
 mod avalanche;
+pub(crate) mod hot_key;
 mod keys;
 mod penetration;
 mod reads;

@@ -69,6 +69,13 @@ impl ShopTable {
         unlocked.map(drop).map_err(failed)
     }
 
+    /// The shop with the smallest id.
+    pub async fn first(&self) -> Result<u64, Error> {
+        let first = sqlx::query_scalar("SELECT id FROM tb_shop ORDER BY id LIMIT 1");
+        let first = first.fetch_optional(&self.0).await.map_err(failed)?;
+        first.ok_or_else(|| Error::Usage("there is no shop to read".to_owned()))
+    }
+
     /// Inserts so many temporary shops, after those of an interrupted run were removed; returns their ids.
     pub async fn make_temporary(&self, count: u64) -> Result<Vec<u64>, Error> {
         self.remove_temporary().await?;

@@ -163,7 +163,7 @@ impl Stage {
     }
 
     /// What all instances have counted so far in each of [`SERIES`], and how many statements the database has executed.
-    async fn counters(&self) -> Result<[u64; 4], Error> {
+    pub async fn counters(&self) -> Result<[u64; 4], Error> {
         let mut counters = [0, 0, 0, self.table.statements().await?];
         for node in &self.nodes {
             let failed = |reason: String| Error::Unreachable {
