@@ -36,7 +36,7 @@ start_lab() {
   wait_until_ready lab 30 curl -fsS --noproxy '*' --max-time 2 "http://127.0.0.1:$SECKILL_LAB_PORT/lab/about"
 }
 
-# nginx_configuration: deploy/nginx.conf with its placeholders filled in, what it includes, and the pages, into .dev/nginx/.
+# nginx_configuration: deploy/nginx.conf with its placeholders filled in, and the pages, into .dev/nginx/.
 nginx_configuration() {
   local files connections name
   files=$(ulimit -Sn)
@@ -51,7 +51,7 @@ nginx_configuration() {
     !/[$][{]NGX_TWO[}]/ { print; next }
     { for (i = 1; i <= count; i++) { line = $0; sub(/[$][{]NGX_TWO[}]/, others[i], line); print line } }
     ' - deploy/nginx.conf >"$DATA/nginx/nginx.conf"
-  ln -sfn "$ROOT/deploy/nginx-replies.conf" "$ROOT/web" "$DATA/nginx/"
+  ln -sfn "$ROOT/web" "$DATA/nginx/web"
 }
 
 start_nginx() {
@@ -59,7 +59,7 @@ start_nginx() {
   # As root its workers would run as `nobody`, which may not read this folder.
   ((EUID)) || user="user root;"
   nginx_configuration
-  ensure_running nginx "$(cat "$DATA"/nginx/nginx*.conf)" \
+  ensure_running nginx "$(<"$DATA/nginx/nginx.conf")" \
     nginx -p "$DATA/nginx/" -c nginx.conf -e stderr -g "daemon off; $user"
   wait_until_ready nginx 30 ready "$HTTP/api"
 }

@@ -1,7 +1,6 @@
 //! A throw-away nginx with one of the configurations in `deploy/`, and requests to it as bytes.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::process::Command;
 
 use hyper::header::{HeaderMap, HeaderName};
@@ -56,11 +55,8 @@ impl Nginx {
             .find(|line| line.contains("${NGX_") && !line.contains('#'));
         assert_eq!(unreplaced, None, "a placeholder without a value");
         std::fs::write(folder.path().join("nginx.conf"), text).expect("write the configuration");
-        for file in ["deploy/nginx-replies.conf", "web"] {
-            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-            let link = folder.path().join(file.file_name().expect("a name"));
-            std::os::unix::fs::symlink(file, link).expect("a link");
-        }
+        let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/web");
+        std::os::unix::fs::symlink(pages, folder.path().join("web")).expect("a link to the pages");
         let mut command = Command::new("nginx");
         command
             .arg("-p")
