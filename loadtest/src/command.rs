@@ -2,7 +2,7 @@
 //! set-up, or nothing proved).
 
 use std::{
-    io::{IsTerminal, Write},
+    io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -25,7 +25,7 @@ use crate::{
     lab, ladder,
     options::Run,
     plan,
-    report::{CheckResult, Checked},
+    report::{CheckResult, Checked, print},
     rolling,
 };
 
@@ -170,11 +170,6 @@ async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {
 
 async fn checked(report: Checked, json: Option<PathBuf>) -> Result<ExitCode, Error> {
     finish(&report, &report, json).await
-}
-
-/// Prints a text. Its reader may have read enough (`| head`), which is no error.
-pub(crate) fn print(text: &str) {
-    writeln!(std::io::stdout(), "{text}").ok();
 }
 
 /// Prints a report, and writes `data` as JSON where asked.

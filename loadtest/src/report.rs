@@ -1,7 +1,8 @@
-//! What a run found: its checks, its figures, and the exit code that follows. Pure.
+//! What a run found: its checks, its figures, and the exit code that follows; and how it is printed.
 
 use std::{
     fmt::{self, Display},
+    io::Write,
     process::ExitCode,
 };
 
@@ -17,6 +18,11 @@ const COLOURS: [(&str, u8); 6] = [
     ("VIOLATION", 31),
     ("VIOLATION: see above.", 31),
 ];
+
+/// Prints a text. Its reader may have read enough (`| head`), which is no error.
+pub fn print(text: &str) {
+    writeln!(std::io::stdout(), "{text}").ok();
+}
 
 /// The result of a check, or of all checks of a run; the worst comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

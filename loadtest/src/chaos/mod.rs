@@ -35,8 +35,7 @@ mod sale;
 pub(crate) mod test_cluster;
 mod verdict;
 
-use crate::command::print;
-use crate::report::Checked;
+use crate::report::{Checked, print};
 pub use options::{ChaosOptions, Layout, RedisLayout};
 use report::report;
 use round::Round;
