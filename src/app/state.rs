@@ -53,6 +53,7 @@ struct Servers {
     /// For payments and cancellations: they may wait long for a locked row, and users choose when.
     changes: Database,
     redis: Redis,
+    locks: Locks,
     keys: Keys,
 }
 
@@ -182,13 +183,6 @@ impl Servers {
         config: &ServeConfig,
         recounts: Recounts,
     ) -> anyhow::Result<PurchaseContext> {
-        let lock_config = LockConfig::default()
-            .with_lease(config.sale.lock_lease)
-            .with_command_timeout(config.redis.redis_timeout)
-            .with_connect_timeout(config.redis.redis_timeout);
-        let locks = Locks::connect(self.redis.clone(), lock_config)
-            .await
-            .context("cannot set up the locks on Redis")?;
         let redis = self.redis.commands();
         let zone = config.sale.time_zone;
         let store = OrderStore::new(self.database.clone(), zone);
@@ -221,7 +215,7 @@ impl Servers {
             redis,
             store,
             ids,
-            locks,
+            locks: self.locks.clone(),
             setnx_lease: config.setnx_lease(),
             commits_within: config.commits_within(),
             lab: config.sale.lab,
@@ -267,11 +261,19 @@ async fn try_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
     let mut commands = redis.commands();
     rights::check(&commands).await?;
     record::record(&mut commands, keys.style).await?;
+    let lock_config = LockConfig::default()
+        .with_lease(config.sale.lock_lease)
+        .with_command_timeout(config.redis.redis_timeout)
+        .with_connect_timeout(config.redis.redis_timeout);
+    let locks = Locks::connect(redis.clone(), lock_config)
+        .await
+        .context("cannot set up the locks on Redis")?;
     Ok(Servers {
         reads: database.for_reads(config.sale.read_connections),
         changes: database.beside(CHANGE_CONNECTIONS),
         database,
         redis,
+        locks,
         keys,
     })
 }

@@ -2,7 +2,7 @@
 //! compared with what is needed, and rows that would violate a new constraint are searched for, so that the message names
 //! them instead of an error number.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use include_dir::{Dir, File, include_dir};
@@ -82,6 +82,10 @@ const FOREIGN: &str =
 /// The step that adds the unique keys of `tb_voucher_order` and `tb_user`.
 const ADDS_UNIQUE_KEYS: i64 = 2;
 
+/// For so long a step is tried again that met another change of tables.
+const CONFLICTS_LIMIT: Duration = Duration::from_secs(60);
+const CONFLICT_PAUSE: Duration = Duration::from_millis(200);
+
 /// Rows shown of each kind of conflict.
 const SHOWN: i64 = 5;
 
@@ -118,23 +122,38 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     if !applied_before.contains(&ADDS_UNIQUE_KEYS) {
         refuse_conflicting_rows(&mut connection).await?;
     }
-    forget_interrupted(&mut connection).await?;
     let mut migrator = steps()?;
     if is_oceanbase {
         for step in migrator.migrations.to_mut() {
             step.sql = text_for_oceanbase(&step.sql).into();
         }
     }
-    migrator
-        .run_direct(&mut connection)
-        .await
-        .map_err(failed_migration)?;
+    apply(&migrator, &mut connection).await?;
     let after = applied(&mut connection).await?;
     // A step adds only what is missing by its name: another column or key of the same name is found here.
     let found = deviations(&mut connection, Stage::Migrated).await?;
     found.require_bearable()?;
     connection.close().await?;
     Ok(after - before)
+}
+
+/// Applies the steps that the database lacks. OceanBase refuses a change of tables at times while others are changed, and asks
+/// to try it again.
+async fn apply(migrator: &Migrator, connection: &mut MySqlConnection) -> anyhow::Result<()> {
+    use sqlx::migrate::MigrateError::{Execute, ExecuteMigration};
+    let end = Instant::now() + CONFLICTS_LIMIT;
+    loop {
+        forget_interrupted(connection).await?;
+        match migrator.run_direct(connection).await {
+            Err(Execute(of) | ExecuteMigration(of, _))
+                if meaning_of(&of) == Meaning::Conflict && Instant::now() < end =>
+            {
+                tracing::warn!(error = %of, "a migration met another change of tables; trying again");
+                tokio::time::sleep(CONFLICT_PAUSE).await;
+            }
+            applied => return applied.map_err(failed_migration),
+        }
+    }
 }
 
 /// Forgets a step that began and failed, or whose process ended: it is repeated. Each does only what is missing, and the

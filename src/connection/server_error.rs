@@ -118,8 +118,8 @@ pub enum Meaning {
 pub fn meaning(number: u16, sqlstate: Option<&str>) -> Meaning {
     match number {
         // Lock wait time-out; deadlock; changed since the last read; XA deadlock; NOWAIT; rolled back by the group; rolled
-        // back by OceanBase, as it was idle for too long.
-        1205 | 1213 | 1020 | 1614 | 3101 | 3572 | 6002 => Meaning::Conflict,
+        // back by OceanBase, as it was idle for too long; its tables are being changed.
+        1205 | 1213 | 1020 | 1614 | 3101 | 3572 | 6002 | 5627 => Meaning::Conflict,
 
         // By an option; in a transaction; as a mode of the server, of InnoDB.
         1290 | 1792 | 1836 | 1874 => Meaning::ReadOnly,
