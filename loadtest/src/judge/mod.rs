@@ -122,7 +122,7 @@ fn ask_whether_to_go_on(orders: i64) -> Result<(), Error> {
     Err(Error::Usage("nothing was written".to_owned()))
 }
 
-/// Judges until the end or until `stop`. Afterwards [`Traces::remove`] is to be called, whatever happened, also where this was
+/// Judges until the end or until `stop`. Afterwards `Traces::remove` is to be called, whatever happened, also where this was
 /// dropped.
 ///
 /// # Errors
