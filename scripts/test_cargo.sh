@@ -75,7 +75,7 @@ all_tests() {
     "${command[@]}" --test on_redis "$@"
   ) >"$log" 2>&1 &
   beside=$!
-  # Any other target that has tests: cargo has no flag that leaves one out.
+  # Any other target that has tests: cargo has no flag that leaves one out, so no other's name may begin with o.
   "${command[@]}" --lib --test '[!o]*' "$@" || status=$?
   "${command[@]}" --doc "$@" || status=$?
   wait "$beside" || status=$?

@@ -63,7 +63,7 @@ pub(super) async fn connect(
     draining: CancellationToken,
     connections: TaskTracker,
 ) -> anyhow::Result<AppState> {
-    let servers = connect_to_servers(config).await?;
+    let servers = patiently(config, async || connect_to_servers(config).await).await?;
     // Readiness has a connection of its own: an instance whose connections are all in use is overloaded, and still ready.
     let probe = servers.database.beside(1);
     let health = Health::new(probe, servers.redis.clone(), draining);
@@ -200,16 +200,19 @@ impl Servers {
             timeout: config.database.database_timeout,
         };
         let group_commit = GroupCommit::new(store.clone(), ids.clone(), limits);
-        let stream = OrderStream::start(
-            self.redis.clone(),
-            self.keys.clone(),
-            store.clone(),
-            ids.clone(),
-            recounts,
-            config.sale.clone(),
-        )
-        .await
-        .context("cannot join the stream of orders on Redis")?;
+        let stream = patiently(config, async || {
+            OrderStream::start(
+                self.redis.clone(),
+                self.keys.clone(),
+                store.clone(),
+                ids.clone(),
+                recounts.clone(),
+                config.sale.clone(),
+            )
+            .await
+            .context("cannot join the stream of orders on Redis")
+        })
+        .await?;
         Ok(PurchaseContext {
             memory_queue: MemoryQueue::new(redis.clone(), self.keys.clone(), store.clone()),
             redis,
@@ -226,9 +229,12 @@ impl Servers {
     }
 }
 
-/// Connects to the servers and checks them. A server that does not answer in time may be busy, or about to start: it is tried
-/// again for [`PATIENCE`]. An error that a server answers with is final.
-async fn connect_to_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
+/// Repeats what begins with the servers. A server that does not answer in time may be busy, or about to start: it is tried again
+/// for [`PATIENCE`]. An error that a server answers with is final.
+async fn patiently<T>(
+    config: &ServeConfig,
+    attempt: impl AsyncFn() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let shortest_timeout = config
         .redis
         .redis_timeout
@@ -236,7 +242,7 @@ async fn connect_to_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
     let began = Instant::now();
     loop {
         let tried = Instant::now();
-        match try_servers(config).await {
+        match attempt().await {
             Err(error) if tried.elapsed() >= shortest_timeout && began.elapsed() < PATIENCE => {
                 tracing::warn!(%error, "a server does not answer; trying again");
             }
@@ -245,7 +251,8 @@ async fn connect_to_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
     }
 }
 
-async fn try_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
+/// Connects to the servers and checks them.
+async fn connect_to_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
     let DatabaseConfig {
         database_url,
         database_connections,

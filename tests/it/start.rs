@@ -13,6 +13,7 @@ use crate::support::instance::Instance;
 use crate::support::stack::Stack;
 use sqlx::Executor;
 use testkit::database_server::DatabaseServer;
+use testkit::proxy::Mode;
 use testkit::raw;
 use testkit::redis_sentinel::in_sync;
 use testkit::redis_server::{RedisServer, Role};
@@ -226,6 +227,24 @@ async fn a_start_that_cannot_succeed_says_why_and_one_that_may_waits() {
         .wait_for_line("a server does not answer; trying again")
         .await;
     stack.redis.resume();
+    waiting.wait_for_line("serving").await;
+}
+
+/// The last step of a start waits for Redis, as the first ones do.
+#[tokio::test]
+async fn a_start_waits_for_redis_until_it_has_joined_the_stream() {
+    let stack = Stack::start(0, &[]).await;
+    let proxy = &stack.proxies.redis;
+    // What the script of the stream is asked for then.
+    proxy.set(Mode::HoldRequests("tidy"));
+    let mut env = stack.env();
+    env.retain(|(name, _)| !["REDIS_URL", "REDIS_TIMEOUT_MS"].contains(name));
+    env.push(("REDIS_URL", format!("redis://{}/", proxy.address)));
+    let waiting = Instance::launch(&[], &env);
+    waiting
+        .wait_for_line("a server does not answer; trying again")
+        .await;
+    proxy.set(Mode::Forward);
     waiting.wait_for_line("serving").await;
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
-use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -64,11 +63,7 @@ pub fn routes(lab: Arc<Lab>) -> Router {
         .route_layer(from_fn_with_state(lab.clone(), require_admin));
     let public_routes = Router::new()
         .route("/", get(async || Redirect::temporary("/lab")))
-        .route(
-            "/lab",
-            get(async move |headers: HeaderMap| page::lab(zone, &headers)),
-        )
-        .route("/lab/picture.png", get(page::picture))
+        .route("/lab", get(async move || page::lab(zone)))
         .route("/assets/{file}", get(page::asset))
         .route("/lab/about", get(about))
         .route("/lab/runs", get(runs))

@@ -2,7 +2,7 @@
 
 use axum::extract::Path;
 use axum::http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, StatusCode};
@@ -14,48 +14,20 @@ use super::refusal::Refusal;
 
 static WEB: Dir = include_dir!("$CARGO_MANIFEST_DIR/../web");
 
-static PICTURE: &[u8] = include_bytes!("../../../docs/lab.png");
-
 /// Files and the API of the page's own origin, and nothing else: <https://www.w3.org/TR/CSP3/>.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// The page; `zone` is that of the service's date-times. Its picture, for sites on which a link to it is shared, is at the host
-/// by which the page was asked for, as the address must be absolute.
-pub fn lab(zone: Tz, headers: &HeaderMap) -> Result<Response, Refusal> {
+/// The page; `zone` is that of the service's date-times.
+pub fn lab(zone: Tz) -> Result<Response, Refusal> {
     let page = WEB
         .get_file("lab.html")
         .and_then(|file| file.contents_utf8());
     let page = page.ok_or_else(Refusal::no_route)?;
     let zone = zone.name();
     let root = format!("<html lang=\"en\" data-lab=\"true\" data-zone=\"{zone}\">");
-    let mut page = page.replacen("<html lang=\"en\">", &root, 1);
-    if let Some(origin) = origin(headers) {
-        let picture =
-            format!("</title>\n<meta property=\"og:image\" content=\"{origin}/lab/picture.png\">");
-        page = page.replacen("</title>", &picture, 1);
-    }
+    let page = page.replacen("<html lang=\"en\">", &root, 1);
     Ok(file("text/html; charset=utf-8", page))
-}
-
-/// The scheme and the host by which a page was asked for, as in the service. A proxy that ends TLS says so in
-/// `X-Forwarded-Proto`.
-fn origin(headers: &HeaderMap) -> Option<String> {
-    let host = headers.get(HOST)?.to_str().ok()?;
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
-    if !host.bytes().all(is_plain) {
-        return None;
-    }
-    let is_https = headers
-        .get("x-forwarded-proto")
-        .is_some_and(|scheme| scheme == "https");
-    let scheme = if is_https { "https" } else { "http" };
-    Some(format!("{scheme}://{host}"))
-}
-
-/// The picture that a shared link shows.
-pub async fn picture() -> Response {
-    file("image/png", PICTURE)
 }
 
 /// A file of the page.
