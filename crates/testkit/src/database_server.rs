@@ -143,9 +143,9 @@ impl DatabaseServer {
     /// A connection of that user.
     pub async fn admin(&self) -> io::Result<MySqlConnection> {
         let url = self.admin_url();
-        timeout(LIMIT, MySqlConnection::connect(&url))
-            .await?
-            .map_err(io::Error::other)
+        let connecting = timeout(LIMIT, MySqlConnection::connect(&url)).await;
+        let late = |_| io::Error::other(format!("no connection within {LIMIT:?}"));
+        connecting.map_err(late)?.map_err(io::Error::other)
     }
 
     /// The file that holds all tables where it was started with `--innodb-file-per-table=0`.
@@ -327,7 +327,9 @@ impl DatabaseServer {
 /// Runs one statement.
 pub async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Result<()> {
     let running = timeout(LIMIT, connection.execute(statement)).await;
-    running?
+    let late = |_| io::Error::other(format!("`{statement}` was not done within {LIMIT:?}"));
+    running
+        .map_err(late)?
         .map(drop)
         .map_err(|error| io::Error::other(format!("`{statement}`: {error}")))
 }

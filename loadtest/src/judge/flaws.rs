@@ -280,10 +280,11 @@ pub fn find(
             let is_of_these_nodes = match flaw {
                 Flaw::SecondOrder => nodes == 1 || breaks_on_one,
                 Flaw::SecondOrderAcrossNodes => nodes > 1 && !breaks_on_one,
-                // The books of a sale that was oversold are off as well.
+                // The books of a sale that was oversold are off as well, and the stock of one whose books are off tells nothing.
                 Flaw::Lost => !sale.is_restarted,
                 Flaw::LostInCrash => sale.is_restarted,
-                Flaw::Drift | Flaw::FalseSoldOut => verdict.oversold == 0,
+                Flaw::Drift => verdict.oversold == 0,
+                Flaw::FalseSoldOut => verdict.oversold == 0 && verdict.drift == 0,
                 _ => true,
             };
             let violation = violations.iter().find(|(name, _)| name == invariant);

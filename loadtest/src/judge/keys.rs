@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use redis::AsyncCommands;
+use redis_link::RoutedConnection;
 use workload::{Error, redis_connection};
 
 use super::traces::redis_error;
@@ -37,6 +38,24 @@ fn has_number(key: &str, number: &str) -> bool {
         .any(|digits| digits == number)
 }
 
+/// The key with another number in place of this one.
+pub fn with_number(key: &str, number: u64, other: u64) -> String {
+    let characters: Vec<char> = key.chars().collect();
+    let parts = characters.chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit());
+    let parts = parts.map(|part| part.iter().collect::<String>());
+    let replaced = parts.map(|part| match part.parse::<u64>() {
+        Ok(parsed) if parsed == number => other.to_string(),
+        _ => part,
+    });
+    replaced.collect()
+}
+
+/// The type of a key, as Redis names it: `none` where there is no such key.
+pub async fn kind(redis: &mut RoutedConnection, key: &str) -> Result<String, Error> {
+    let kind = redis::cmd("TYPE").arg(key).query_async(redis).await;
+    kind.map_err(|error| redis_error(&error))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +67,11 @@ mod tests {
         for of_another in ["lock:order:17", "lock:order:71", "clock:order"] {
             assert!(!has_number(of_another, "7"), "{of_another}");
         }
+    }
+
+    #[test]
+    fn the_lock_of_another_user_has_that_users_number() {
+        assert_eq!(with_number("lock:order:7:17", 7, 8), "lock:order:8:17");
+        assert_eq!(with_number("单:17", 17, 4), "单:4");
     }
 }

@@ -52,12 +52,17 @@ const TRIAL: Planned = Planned {
 
 impl Seller<'_> {
     /// Tries the lock; `None` where a purchase takes no lock in Redis.
-    pub async fn try_lock(&self) -> Result<Option<Vec<Finding>>, Error> {
+    pub async fn try_lock(&mut self) -> Result<Option<Vec<Finding>>, Error> {
         self.options.progress.say("trying the lock");
         let sale = self.open_sale(&self.options.targets[..1], &TRIAL).await?;
-        let Some(mut findings) = self.try_lease_and_release(&sale).await? else {
+        let Some((key, mut findings)) = self.try_lease_and_release(&sale).await? else {
             return Ok(None);
         };
+        // A node that is killed leaves its locks.
+        let number = self.buyers[0].user_id;
+        let of_buyers = self.buyers.iter();
+        let keys = of_buyers.map(|buyer| keys::with_number(&key, number, buyer.user_id));
+        self.traces.made_keys(keys);
         findings.extend(self.try_without_lock(&sale).await?);
         Ok(Some(findings))
     }
@@ -72,10 +77,13 @@ impl Seller<'_> {
         }
     }
 
-    /// A purchase that takes long, and whose lock is another's when it ends.
-    async fn try_lease_and_release(&self, sale: &Opened) -> Result<Option<Vec<Finding>>, Error> {
+    /// A purchase that takes long, and whose lock is another's when it ends. Returns the lock's key as well.
+    async fn try_lease_and_release(
+        &self,
+        sale: &Opened,
+    ) -> Result<Option<(String, Vec<Finding>)>, Error> {
         let buyer = &self.buyers[0];
-        let before = self.keys_like_a_lock(buyer).await?;
+        let before = self.keys_of(buyer).await?;
         let transaction = self.traces.hold(sale.voucher_id).await?;
         let purchase = start_purchase(&self.options.targets[0], buyer, sale.voucher_id);
         let Some(key) = self.find_lock(buyer, &before).await? else {
@@ -97,14 +105,14 @@ impl Seller<'_> {
             findings.push(self.finding(Flaw::ForeignDelete, example));
         }
         self.delete(&key).await?;
-        Ok(Some(findings))
+        Ok(Some((key, findings)))
     }
 
     /// Two purchases of one buyer; the lock of the first is deleted before the second begins.
     async fn try_without_lock(&self, sale: &Opened) -> Result<Option<Finding>, Error> {
         let buyer = &self.buyers[1];
         let targets = &self.options.targets;
-        let before = self.keys_like_a_lock(buyer).await?;
+        let before = self.keys_of(buyer).await?;
         let transaction = self.traces.hold(sale.voucher_id).await?;
         let first = start_purchase(&targets[0], buyer, sale.voucher_id);
         let Some(key) = self.find_lock(buyer, &before).await? else {
@@ -146,18 +154,28 @@ impl Seller<'_> {
     ) -> Result<Option<String>, Error> {
         let begin = Instant::now();
         while begin.elapsed() < APPEARS_WITHIN {
-            let found = self.keys_like_a_lock(buyer).await?;
-            if let Some(key) = found.difference(before).next() {
-                return Ok(Some(key.clone()));
+            let found = self.keys_of(buyer).await?;
+            for key in found.difference(before) {
+                if self.is_like_a_lock(key).await? {
+                    return Ok(Some(key.clone()));
+                }
             }
             sleep(POLL).await;
         }
         Ok(None)
     }
 
-    /// The keys that have `lock` in their names, and the buyer's id as a number of its own.
-    async fn keys_like_a_lock(&self, buyer: &Buyer) -> Result<HashSet<String>, Error> {
-        keys::find(&self.options.access.redis_url, "lock", buyer.user_id).await
+    /// The keys that have the buyer's id in their names, as a number of its own.
+    async fn keys_of(&self, buyer: &Buyer) -> Result<HashSet<String>, Error> {
+        keys::find(&self.options.access.redis_url, "", buyer.user_id).await
+    }
+
+    /// Whether it is of a type that locks have, and is called one or goes by itself.
+    async fn is_like_a_lock(&self, key: &str) -> Result<bool, Error> {
+        let mut redis = self.traces.redis();
+        let kind = keys::kind(&mut redis, key).await?;
+        let left: i64 = redis.pttl(key).await.map_err(|error| redis_error(&error))?;
+        Ok(matches!(&*kind, "string" | "hash") && (key.contains("lock") || left >= 0))
     }
 
     /// After how long the lease ended, if it did before it was renewed. A lock that goes earlier was released: its node has
@@ -188,11 +206,7 @@ impl Seller<'_> {
     /// Puts another's lock in place of this one, of the same type, so that a release can compare it.
     async fn give_to_another(&self, key: &str) -> Result<(), Error> {
         let mut redis = self.traces.redis();
-        let kind: String = redis::cmd("TYPE")
-            .arg(key)
-            .query_async(&mut redis)
-            .await
-            .map_err(|error| redis_error(&error))?;
+        let kind = keys::kind(&mut redis, key).await?;
         self.delete(key).await?;
         let mut set = redis::cmd(if kind == "hash" { "HSET" } else { "SET" });
         set.arg(key).arg("judge");

@@ -135,15 +135,12 @@ pub async fn run(
     let shop = traces.make_shop().await?;
     let count = if options.reads_only { 1 } else { BUYERS };
     let buyers = sign_in(options, traces, count).await?;
-    let sold = if options.reads_only {
+    // Before a restart, after which a node may have warmed the shop up.
+    let reads = try_reads(options, traces, shop, &buyers[0], stop).await?;
+    let sold = if options.reads_only || stop.is_cancelled() {
         Sold::default()
     } else {
         sell(options, traces, shop, &buyers, stop).await?
-    };
-    let reads = if stop.is_cancelled() {
-        Reads::default()
-    } else {
-        try_reads(options, traces, shop, &buyers[0], stop).await?
     };
     let mut untried = sold.untried(options);
     untried.extend_from_slice(&reads.untried);
@@ -181,8 +178,8 @@ impl Sold {
         let mut texts = Vec::new();
         if self.lock == Lock::Absent {
             texts.push([
-                "Not tried: a lock in Redis. A purchase takes none here.",
-                "没有测 Redis 里的锁：下单时没有用到。",
+                "Not tried: a lock in Redis. There was none while a purchase waited for the sale's row.",
+                "没有测 Redis 里的锁：下单等着秒杀那一行时，没有看到锁。",
             ]);
         }
         if options.targets.len() == 1 {
@@ -202,13 +199,13 @@ impl Sold {
 /// Makes all sales, and tries the lock of a purchase.
 async fn sell(
     options: &JudgeOptions,
-    traces: &Traces,
+    traces: &mut Traces,
     shop: u64,
     buyers: &Arc<[Buyer]>,
     stop: &CancellationToken,
 ) -> Result<Sold, Error> {
     let order_rows = OrderRows::open(&options.access.database_url).await?;
-    let seller = Seller {
+    let mut seller = Seller {
         options,
         traces,
         shop,

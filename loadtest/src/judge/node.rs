@@ -84,7 +84,11 @@ pub async fn user_id(node: &Target, token: &HeaderValue) -> Result<u64, Error> {
     })
 }
 
-/// Publishes a sale of this shop; returns its voucher's id.
+/// As how many characters of `2026-11-30 06:24:34` a node's own `ObjectMapper` may read a time, if it does not read Jackson's
+/// `2026-11-30T06:24:34`.
+const TIME_LENGTHS: [usize; 2] = [19, 16];
+
+/// Publishes a sale of this shop, with its times as the node reads them; returns its voucher's id.
 pub async fn publish(
     node: &Target,
     access: &Access,
@@ -92,11 +96,24 @@ pub async fn publish(
     strategy: &str,
     stock: u32,
 ) -> Result<u64, Error> {
-    let voucher = publish::voucher(access, shop, "judge", strategy, stock);
-    let call = Call::post("/voucher/seckill").json(&voucher);
-    let call = as_administrator(call, access)?;
-    let id: Option<u64> = ask(node, call).await?;
-    id.ok_or_else(|| {
+    let mut voucher = publish::voucher(access, shop, "judge", strategy, stock);
+    let publish = async |voucher: &Value| {
+        let call = Call::post("/voucher/seckill").json(voucher);
+        ask(node, as_administrator(call, access)?).await
+    };
+    let mut answer: Result<Option<u64>, Error> = publish(&voucher).await;
+    for length in TIME_LENGTHS {
+        if answer.is_ok() {
+            break;
+        }
+        for name in ["beginTime", "endTime"] {
+            let mut time = voucher[name].as_str().unwrap_or_default().replace('T', " ");
+            time.truncate(length);
+            voucher[name] = time.into();
+        }
+        answer = publish(&voucher).await.or(answer);
+    }
+    answer?.ok_or_else(|| {
         Error::Usage(format!(
             "{node} published a sale without its id in `data`: return Result.ok(voucher.getId()), as the course does"
         ))

@@ -48,6 +48,9 @@ const KILLED: Planned = Planned {
 impl Seller<'_> {
     /// Sells on the first node while `command` kills it and starts it again.
     pub async fn sell_through_restart(&self, command: &str) -> Result<Sale, Error> {
+        self.options
+            .progress
+            .say("killing the node in the middle of a sale");
         let node = &self.options.targets[..1];
         let sale = self.open_sale(node, &KILLED).await?;
         let Opened {
@@ -80,12 +83,14 @@ impl Seller<'_> {
         };
         let buyers = self.buyers[half..].into();
         let later = burst::run_until_sold_out(voucher_id, &after, &order_rows, buyers).await?;
-        Ok(Sale {
+        let sale = Sale {
             name: KILLED.name,
             nodes: node.to_vec(),
             is_restarted: true,
             report: report.followed_by(later),
-        })
+        };
+        self.options.progress.say(&sale.line());
+        Ok(sale)
     }
 
     /// Waits until the node knows the first buyer's session again.

@@ -11,6 +11,7 @@ use workload::{
     buyers::Buyer,
     live::Live,
     order_rows::OrderRows,
+    reply::Reply,
 };
 
 use super::{
@@ -116,7 +117,7 @@ impl Sale {
         };
         let [name, _] = self.name;
         format!(
-            "{name}, on {nodes}: {} orders for {stock} vouchers, {result}",
+            "{name}, on {nodes}: {stock} on sale, {} sold, {result}",
             verdict.orders
         )
     }
@@ -150,7 +151,7 @@ impl Sale {
 /// Sells on the nodes under judgement.
 pub struct Seller<'a> {
     pub options: &'a JudgeOptions,
-    pub traces: &'a Traces,
+    pub traces: &'a mut Traces,
     /// The shop of all sales.
     pub shop: u64,
     pub order_rows: OrderRows,
@@ -170,8 +171,10 @@ impl Seller<'_> {
         };
         let node = &self.options.targets[..1];
         let sale = self.sell(node, &one).await?;
+        // A yes without an id is judged, too.
+        let is_yes = |reply: &Reply| reply.is_success() || matches!(reply, Reply::Malformed);
         let mut records = sale.report.records.iter();
-        if self.stop.is_cancelled() || records.any(|record| record.observed.reply.is_success()) {
+        if self.stop.is_cancelled() || records.any(|record| is_yes(&record.observed.reply)) {
             return Ok(sale);
         }
         let replies: Vec<&str> = sale.report.replies.keys().map(String::as_str).collect();

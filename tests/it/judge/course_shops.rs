@@ -36,6 +36,19 @@ struct ShopNode {
     redis: MultiplexedConnection,
 }
 
+/// Warms all shops up, as some nodes do when they start.
+pub async fn warm_all_up(pool: MySqlPool, redis: MultiplexedConnection) {
+    let shops: Vec<u64> = sqlx::query_scalar("SELECT CAST(id AS UNSIGNED) FROM tb_shop")
+        .fetch_all(&pool)
+        .await
+        .unwrap();
+    let stage = Shops::Warm;
+    let node = ShopNode { stage, pool, redis };
+    for shop in shops {
+        node.warm_up(shop).await;
+    }
+}
+
 impl Shops {
     pub fn routes(self, pool: MySqlPool, redis: MultiplexedConnection) -> Router {
         let node = Arc::new(ShopNode {
@@ -143,7 +156,10 @@ impl ShopNode {
 
     async fn read_warm(self: Arc<Self>, id: u64) -> Option<Value> {
         let mut value: Value = serde_json::from_str(&self.cached(id).await?).unwrap();
-        let is_over = value["expireTime"].as_i64().unwrap() <= Utc::now().timestamp_millis();
+        let time = value["expireTime"].as_i64().unwrap();
+        // Hutool makes a `LocalDateTime` of a `long` only: of a smaller number the course's node makes null, and fails.
+        assert!(time > i32::MAX.into(), "{value}");
+        let is_over = time <= Utc::now().timestamp_millis();
         if is_over && self.take_mutex(id).await {
             let node = self.clone();
             tokio::spawn(async move {

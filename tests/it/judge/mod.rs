@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process};
 use seckill_loadtest::judge::{self, Flaw, JudgeOptions, Judgement, Language};
 use seckill_loadtest::report::CheckResult;
 use secrecy::ExposeSecret;
+use sqlx::MySqlPool;
 use testkit::process::{TemporaryFolder, free_port};
 use testkit::redis_server::RedisServer;
 use tokio::net::TcpStream;
@@ -19,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 use workload::live::Progress;
 use workload::{Access, Error};
 
-use self::course_node::{CourseNode, Stage};
+use self::course_node::{CourseNode, Stage, connect};
+use self::course_shops::{Shops, warm_all_up};
 use crate::law::at_once;
 use crate::schema::java_database;
 use crate::support::database::TestDatabase;
@@ -159,21 +161,25 @@ async fn locks_in_the_memory_of_two_nodes_let_a_second_order_through() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_ends_a_foreign_delete_and_a_lock_without_an_index_are_found() {
-    use Flaw::{ForeignDelete, LeaseEnded, OnlyTheLock};
-    for (stage, expected) in [
+    use Flaw::{ForeignDelete, LeaseEnded, Malformed, OnlyTheLock};
+    let stages = [
         (
             Stage::UnownedLock,
             [(LeaseEnded, 1), (ForeignDelete, 1), (OnlyTheLock, 1)].as_slice(),
+            "lock:order:",
         ),
-        (Stage::OwnedLock, &[(OnlyTheLock, 1)]),
-    ] {
+        (Stage::OwnedLock, &[(OnlyTheLock, 1)], "lock:order:"),
+        (Stage::OwnWay, &[(OnlyTheLock, 1), (Malformed, 1)], "order:"),
+    ];
+    let judgements = stages.map(async |(stage, expected, key)| {
         let learner = Learner::new().await;
         let node = learner.node(stage).await;
         let judgement = judge(&learner.options(&[&node])).await.unwrap();
         assert_eq!(flaws(&judgement), expected, "{}", judgement.report);
         let example = judgement.findings[0].example.join("\n");
-        assert!(example.contains("lock:order:"), "{example}");
-    }
+        assert!(example.starts_with(key), "{example}");
+    });
+    at_once(judgements).await;
 }
 
 impl Learner {
@@ -367,6 +373,10 @@ async fn a_database_user_without_rights_is_told_which_are_missing() {
     assert!(!error.contains("secret"), "{error}");
 }
 
+/// A shop that was there before the judgement.
+const THEIR_SHOP: &str = "INSERT INTO tb_shop (id, name, type_id, images, address, x, y, sold, comments, score) \
+     VALUES (1, 'theirs', 1, '', '', 1, 1, 0, 0, 0)";
+
 /// A node that is a process of its own: this binary, with one test to run.
 struct NodeProcess {
     folder: TemporaryFolder,
@@ -449,8 +459,12 @@ async fn a_course_node_as_a_process() {
     } else {
         Stage::Stream
     };
+    let pool = MySqlPool::connect(database_url).await.unwrap();
+    let connection = connect(redis_url).await;
+    warm_all_up(pool.clone(), connection.clone()).await;
+    let shops = Shops::Warm.routes(pool, connection);
     let address = format!("127.0.0.1:{port}");
-    let _node = CourseNode::start_at(&address, stage, database_url, redis_url).await;
+    let _node = CourseNode::start_with(&address, stage, shops, database_url, redis_url).await;
     std::fs::write(pid_file, std::process::id().to_string()).unwrap();
     // It ends with its servers at the latest.
     let mut redis = redis::Client::open(redis_url)
@@ -465,12 +479,17 @@ async fn a_course_node_as_a_process() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_in_memory_loses_orders_in_a_crash_and_a_stream_does_not() {
+    // The reads are judged before the restart, which would warm the judge's shop up.
     let stages = [
-        (Stage::Queue, [(Flaw::LostInCrash, 1)].as_slice()),
-        (Stage::Stream, &[]),
+        (
+            Stage::Queue,
+            [(Flaw::LostInCrash, 1), (Flaw::Stale, 1)].as_slice(),
+        ),
+        (Stage::Stream, &[(Flaw::Stale, 1)]),
     ];
     let judgements = stages.map(async |(stage, expected)| {
         let learner = Learner::new().await;
+        learner.database.run(THEIR_SHOP).await;
         let process = NodeProcess::start(&learner, stage).await;
         let url = format!("http://127.0.0.1:{}", process.port);
         let mut options = options(learner.options(&[]).access, &[url]);

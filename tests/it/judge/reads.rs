@@ -10,7 +10,7 @@ use sqlx::mysql::MySqlPoolOptions;
 
 use super::course_node::{CourseNode, Stage, connect};
 use super::course_shops::Shops;
-use super::{Learner, flaws, judge, options};
+use super::{Learner, THEIR_SHOP, flaws, judge, options};
 use crate::support::database::TestDatabase;
 use crate::support::stack::Stack;
 use testkit::redis_server::RedisServer;
@@ -108,9 +108,7 @@ async fn a_node_that_finds_warm_shops_only_is_judged_with_a_copy_of_one_and_says
     assert_eq!(report.result(), CheckResult::Unclear, "{report}");
     assert!(report.notes.contains("saveShop2Redis"), "{report}");
 
-    let shop = "INSERT INTO tb_shop (id, name, type_id, images, address, x, y, sold, comments, score) \
-                VALUES (1, 'theirs', 1, '', '', 1, 1, 0, 0, 0)";
-    learner.database.run(shop).await;
+    learner.database.run(THEIR_SHOP).await;
     let warm = r#"{"data":{"id":1,"name":"theirs"},"expireTime":4000000000000}"#;
     let mut redis = learner.redis.conn().await;
     let _: () = redis.set("cache:shop:1", warm).await.unwrap();

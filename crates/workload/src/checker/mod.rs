@@ -168,6 +168,8 @@ struct UserReplies<'a> {
     already_unnamed: i64,
     /// How many attempts may have made an order without saying so.
     unknown: usize,
+    /// Whether there was a success without an id.
+    has_malformed: bool,
 }
 
 /// Judges a sale: its end state, every attempt of every user, and every row of its voucher.
@@ -195,6 +197,7 @@ pub fn judge<'a>(
             Reply::Malformed => {
                 // The order may well exist; only its id was not told.
                 replies.unknown += 1;
+                replies.has_malformed = true;
                 verdict.malformed += 1;
                 let text = || "success without an id".to_owned();
                 verdict.found("malformed", attempt.user_id, text);
@@ -238,6 +241,13 @@ fn judge_user(
         verdict.lost += 1;
         verdict.found("lost", user, || {
             format!("told order {id}, which does not exist")
+        });
+    }
+
+    if replies.has_malformed && rows.is_empty() {
+        verdict.lost += 1;
+        verdict.found("lost", user, || {
+            "told of an order without its id, and has none".to_owned()
         });
     }
 

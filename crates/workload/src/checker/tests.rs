@@ -189,9 +189,11 @@ const PLANTED: &[Planted] = &[
         &[("false duplicate", 1)],
         |case| case.tell(ANN, Reply::AlreadyOrdered(None)),
     ),
-    ("a success without an id", &[("malformed", 1)], |case| {
-        case.tell(ANN, Reply::Malformed)
-    }),
+    (
+        "a success without an id, and without an order",
+        &[("lost", 1), ("malformed", 1)],
+        |case| case.tell(ANN, Reply::Malformed),
+    ),
     (
         "a success without an id, which owns its row",
         &[("malformed", 1)],

@@ -76,12 +76,7 @@ fn as_of_shop(key: &str, mut value: Value, shop: u64, name: &str) -> Option<(Str
 
 /// The value of a key that is JSON.
 async fn read_json(redis: &mut RoutedConnection, key: &str) -> Result<Option<Value>, Error> {
-    let kind: String = redis::cmd("TYPE")
-        .arg(key)
-        .query_async(redis)
-        .await
-        .map_err(|error| redis_error(&error))?;
-    if kind != "string" {
+    if keys::kind(redis, key).await? != "string" {
         return Ok(None);
     }
     let value: Option<Vec<u8>> = redis.get(key).await.map_err(|error| redis_error(&error))?;
@@ -95,15 +90,26 @@ fn expiry_time(value: &mut Value) -> Option<&mut Value> {
     found.map(|(_, time)| time)
 }
 
-/// A time of long ago in the form of this one: a number since 1970, a text, or the numbers of a date, as Java's serializers
-/// write them.
+/// The year 2000 in the unit of this number, milliseconds or seconds since 1970. Not a small number: Hutool, which the course
+/// uses, makes a `LocalDateTime` of a `long` only.
+fn long_ago_as_number(time: u64) -> u64 {
+    const YEAR_2000: u64 = 946_684_800;
+    const LATEST_IN_SECONDS: u64 = 100_000_000_000;
+    if time > LATEST_IN_SECONDS {
+        YEAR_2000 * 1000
+    } else {
+        YEAR_2000
+    }
+}
+
+/// The year 2000 in the form of this time: a number since 1970, a text, or the numbers of a date, as Java's serializers write
+/// them.
 fn long_ago(time: &Value) -> Option<Value> {
     match time {
-        Value::Number(_) => Some(json!(1)),
+        Value::Number(number) => number.as_u64().map(|time| json!(long_ago_as_number(time))),
         Value::String(text) => {
-            let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-            if is_number && !text.is_empty() {
-                return Some(json!("1"));
+            if let Ok(time) = text.parse() {
+                return Some(json!(long_ago_as_number(time).to_string()));
             }
             let (year, rest) = text.split_at_checked(4)?;
             let year: u32 = year.parse().ok()?;
@@ -126,8 +132,12 @@ mod tests {
     #[test]
     fn a_time_keeps_its_form_and_is_over() {
         for (time, past) in [
-            (json!(1_900_000_000_000_u64), Some(json!(1))),
-            (json!("1900000000000"), Some(json!("1"))),
+            (
+                json!(1_900_000_000_000_u64),
+                Some(json!(946_684_800_000_u64)),
+            ),
+            (json!("1900000000000"), Some(json!("946684800000"))),
+            (json!(1_900_000_000), Some(json!(946_684_800))),
             (
                 json!("2026-11-30T14:00:00"),
                 Some(json!("2000-11-30T14:00:00")),
