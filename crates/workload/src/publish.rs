@@ -88,11 +88,8 @@ pub async fn wait_until_open(access: &Access, voucher_id: u64) -> Result<(), Err
     Err(Error::Usage(format!("sale {voucher_id} does not open")))
 }
 
-/// What is published: a sale that began yesterday and ends tomorrow, in whatever zone a node reads its times. Without the
-/// name of a strategy it has the node's own.
+/// What is published: a sale that is [on](set_times). Without the name of a strategy it has the node's own.
 pub fn voucher(access: &Access, shop: u64, title: &str, strategy: &str, stock: u32) -> Value {
-    let now = Utc::now().with_timezone(&access.time_zone);
-    let local = |time: chrono::DateTime<_>| time.format("%Y-%m-%dT%H:%M:%S").to_string();
     let mut voucher = json!({
         "shopId": shop,
         "type": 1,
@@ -102,11 +99,19 @@ pub fn voucher(access: &Access, shop: u64, title: &str, strategy: &str, stock: u
         "payValue": 8_000,
         "actualValue": 10_000,
         "stock": stock,
-        "beginTime": local(now - TimeDelta::days(1)),
-        "endTime": local(now + TimeDelta::days(1)),
     });
+    set_times(&mut voucher, access, "%Y-%m-%dT%H:%M:%S");
     if !strategy.is_empty() {
         voucher["strategy"] = strategy.into();
     }
     voucher
+}
+
+/// Makes it a sale that began yesterday and ends tomorrow, in whatever zone a node reads its times.
+pub fn set_times(voucher: &mut Value, access: &Access, format: &str) {
+    let now = Utc::now().with_timezone(&access.time_zone);
+    for (name, days) in [("beginTime", -1), ("endTime", 1)] {
+        let time = now + TimeDelta::days(days);
+        voucher[name] = time.format(format).to_string().into();
+    }
 }

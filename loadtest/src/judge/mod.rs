@@ -250,7 +250,10 @@ async fn sign_in(
     let phones = traces.choose_phones(count).await?;
     let first = &options.targets[0];
     let redis = traces.redis();
-    let mut buyers = vec![node::sign_in(first, redis.clone(), &phones[0]).await?];
+    let redis_url = &options.access.redis_url;
+    let sign_in =
+        async |phone: &String| node::sign_in(first, redis_url, redis.clone(), phone).await;
+    let mut buyers = vec![sign_in(&phones[0]).await?];
     traces.signed_in(&buyers);
     if !traces.has_user(&phones[0]).await? {
         return Err(Error::Usage(format!(
@@ -268,10 +271,7 @@ async fn sign_in(
         )));
     }
     for phones in phones[1..].chunks(AT_ONCE) {
-        let signing_in = phones
-            .iter()
-            .map(|phone| node::sign_in(first, redis.clone(), phone));
-        let signed_in = join_all(signing_in).await;
+        let signed_in = join_all(phones.iter().map(&sign_in)).await;
         // Where one fails, the others have sessions all the same.
         traces.signed_in(signed_in.iter().flatten());
         for buyer in signed_in {

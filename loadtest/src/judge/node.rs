@@ -15,7 +15,7 @@ use workload::{
     reply::Envelope,
 };
 
-use super::traces::redis_error;
+use super::{keys, traces::redis_error};
 
 #[derive(Deserialize)]
 struct User {
@@ -48,30 +48,62 @@ async fn ask<T: DeserializeOwned>(node: &Target, call: Call) -> Result<Option<T>
 /// Signs in with the code that the node wrote into Redis.
 pub async fn sign_in(
     node: &Target,
-    mut redis: RoutedConnection,
+    redis_url: &str,
+    redis: RoutedConnection,
     phone: &str,
 ) -> Result<Buyer, Error> {
     ask::<Value>(node, Call::post(format!("/user/code?phone={phone}"))).await?;
-    let code: Result<Option<String>, RedisError> = redis.get(format!("login:code:{phone}")).await;
-    let code = code.map_err(|source| redis_error(&source))?;
-    let Some(code) = code else {
+    let Some(code) = find_code(redis_url, redis, phone).await? else {
         return Err(Error::Usage(format!(
             "{node} sent a code, and login:code:{phone} is not in this Redis: name your node's own Redis in --redis-url, with \
              its database as in redis://127.0.0.1:6379/0 (a stage that keeps codes in the HTTP session cannot be judged)"
         )));
     };
-    // Some serializers write text with its quotes.
-    let code = code.trim_matches('"');
     let login = json!({ "phone": phone, "code": code });
     let token: Option<String> = ask(node, Call::post("/user/login").json(&login)).await?;
-    let token = token.and_then(|token| HeaderValue::try_from(token).ok());
-    let Some(token) = token else {
+    let header = |scheme: &str| {
+        let token = token.as_ref()?;
+        HeaderValue::try_from(format!("{scheme}{token}")).ok()
+    };
+    let (Some(token), Some(bearer)) = (header(""), header("Bearer ")) else {
         return Err(Error::Usage(format!(
             "{node} signed {phone} in without a token in `data`: return Result.ok(token), as the course does"
         )));
     };
-    let user_id = user_id(node, &token).await?;
-    Ok(Buyer { user_id, token })
+    match user_id(node, &token).await {
+        Ok(user_id) => Ok(Buyer { user_id, token }),
+        // Some nodes take the token as RFC 6750 writes it.
+        Err(error) => match user_id(node, &bearer).await {
+            Ok(user_id) => Ok(Buyer {
+                user_id,
+                token: bearer,
+            }),
+            Err(_) => Err(error),
+        },
+    }
+}
+
+/// The code for this phone: under the course's key, or under one of its author's that has the phone in its name.
+async fn find_code(
+    redis_url: &str,
+    mut redis: RoutedConnection,
+    phone: &str,
+) -> Result<Option<String>, Error> {
+    let course = format!("login:code:{phone}");
+    let others = keys::find_matching(redis_url, &format!("*{phone}")).await?;
+    for key in [course].into_iter().chain(others) {
+        if keys::kind(&mut redis, &key).await? != "string" {
+            continue;
+        }
+        let code: Result<Option<String>, RedisError> = redis.get(&key).await;
+        let code = code.map_err(|source| redis_error(&source))?;
+        // Some serializers write text with its quotes.
+        let code = code.unwrap_or_default().trim_matches('"').to_owned();
+        if code.len() >= 4 && code.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Ok(Some(code));
+        }
+    }
+    Ok(None)
 }
 
 /// Whose session the token is at this node.
@@ -84,9 +116,12 @@ pub async fn user_id(node: &Target, token: &HeaderValue) -> Result<u64, Error> {
     })
 }
 
-/// As how many characters of `2026-11-30 06:24:34` a node's own `ObjectMapper` may read a time, if it does not read Jackson's
-/// `2026-11-30T06:24:34`.
-const TIME_LENGTHS: [usize; 2] = [19, 16];
+/// How nodes read times that do not read Java's `2026-11-30T06:24:34`: as an `ObjectMapper` of their own does, or Go.
+const OTHER_TIMES: [&str; 3] = [
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%dT%H:%M:%S%:z",
+];
 
 /// Publishes a sale of this shop, with its times as the node reads them; returns its voucher's id.
 pub async fn publish(
@@ -97,21 +132,17 @@ pub async fn publish(
     stock: u32,
 ) -> Result<u64, Error> {
     let mut voucher = publish::voucher(access, shop, "judge", strategy, stock);
-    let publish = async |voucher: &Value| {
+    let send = async |voucher: &Value| {
         let call = Call::post("/voucher/seckill").json(voucher);
         ask(node, as_administrator(call, access)?).await
     };
-    let mut answer: Result<Option<u64>, Error> = publish(&voucher).await;
-    for length in TIME_LENGTHS {
+    let mut answer: Result<Option<u64>, Error> = send(&voucher).await;
+    for format in OTHER_TIMES {
         if answer.is_ok() {
             break;
         }
-        for name in ["beginTime", "endTime"] {
-            let mut time = voucher[name].as_str().unwrap_or_default().replace('T', " ");
-            time.truncate(length);
-            voucher[name] = time.into();
-        }
-        answer = publish(&voucher).await.or(answer);
+        publish::set_times(&mut voucher, access, format);
+        answer = send(&voucher).await.or(answer);
     }
     answer?.ok_or_else(|| {
         Error::Usage(format!(
@@ -193,4 +224,23 @@ pub async fn rename_shop(
     let call = Call::new(Method::PUT, "/shop").json(&change);
     let call = as_administrator(call, access)?;
     ask::<Value>(node, call).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{TimeZone, Utc};
+
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_mappers_and_go_read_them() {
+        let time = Utc.with_ymd_and_hms(2026, 11, 30, 6, 24, 34).unwrap();
+        let written = OTHER_TIMES.map(|format| time.format(format).to_string());
+        let expected = [
+            "2026-11-30 06:24:34",
+            "2026-11-30 06:24",
+            "2026-11-30T06:24:34+00:00",
+        ];
+        assert_eq!(written, expected);
+    }
 }
