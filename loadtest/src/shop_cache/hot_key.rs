@@ -2,7 +2,8 @@
 //! The queries that reach the database are counted all the while, so that the lab can plot them over time.
 //!
 //! A query for one row takes well below a millisecond, too little for many readers to miss the key meanwhile. So the table
-//! is locked around the expiry, as in the [`stampede`](super::stampede).
+//! is locked first, as in the [`stampede`](super::stampede), and only then the key expires: a visitor who reads the shop
+//! before, by a strategy that refreshes a key ahead of its expiry, changes nothing.
 
 use std::{
     convert::Infallible,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use serde::Serialize;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use workload::{Environment, Error, driver::Connections, live::Live};
 
@@ -26,12 +27,10 @@ const STRATEGIES: [&str; 2] = ["cache-aside", "mutex"];
 const RATE: u32 = 400;
 /// How long each strategy is read.
 const LENGTH: Duration = Duration::from_millis(4500);
-/// When the key expires.
+/// When the table is locked and the key expires.
 const EXPIRY: Duration = Duration::from_secs(2);
-/// How long the table is locked from then on.
+/// How long the table is locked.
 const SLOW_QUERY: Duration = Duration::from_millis(500);
-/// The table is locked that long before the expiry, while no reader needs it.
-const LOCKED_BEFORE: Duration = Duration::from_millis(100);
 /// Connections of the readers, over all instances: more than the reads that wait for a slow query.
 const CONNECTIONS: u32 = 320;
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -92,8 +91,6 @@ async fn read_through_expiry(
         .await?;
     let before = stage.counters().await?;
     let begin = Instant::now() + LEAD;
-    stage.keys.expire_in(shop, LEAD + EXPIRY).await?;
-
     let due = (0..).map(move |number| begin + number * Duration::from_secs(1) / RATE);
     let due = due.take_while(move |due| *due < begin + LENGTH);
     let live = Arc::new(Live::default());
@@ -103,20 +100,22 @@ async fn read_through_expiry(
         &live,
         due.map(move |due| (shop, Some(due))),
     );
-    let slowing = async {
-        sleep_until((begin + EXPIRY - LOCKED_BEFORE).into()).await;
+    let expiring = async {
+        sleep_until((begin + EXPIRY).into()).await;
         stage.table.lock().await?;
-        sleep_until((begin + EXPIRY + SLOW_QUERY).into()).await;
+        stage.keys.expire_in(shop, Duration::from_millis(1)).await?;
+        let expired_at = begin.elapsed().as_secs_f64();
+        sleep(SLOW_QUERY).await;
         stage.table.unlock().await?;
-        Ok(begin.elapsed().as_secs_f64())
+        Ok((expired_at, begin.elapsed().as_secs_f64()))
     };
     let mut samples = vec![Sample {
         at: 0.0,
         queries: 0,
         statements: 0,
     }];
-    let (reads, unlocked_at) = tokio::select! {
-        done = async { tokio::try_join!(reading, slowing) } => done?,
+    let (reads, (expired_at, unlocked_at)) = tokio::select! {
+        done = async { tokio::try_join!(reading, expiring) } => done?,
         sampled = keep_sampling(stage, before, begin, &mut samples) => match sampled? {},
     };
     samples.push(sample(stage, before, begin).await?);
@@ -125,7 +124,7 @@ async fn read_through_expiry(
     Ok(Lane {
         strategy,
         samples,
-        expired_at: EXPIRY.as_secs_f64(),
+        expired_at,
         unlocked_at,
         reads: reads.len(),
         failed: failed.count(),
