@@ -55,7 +55,16 @@ pub async fn insist<T: for<'de> Deserialize<'de>>(
             message: error_msg.unwrap_or_default(),
         }),
         Err(_) => Err(unreachable(format!(
-            "HTTP {status} without the reply envelope"
+            "HTTP {status} without the reply envelope: {}",
+            excerpt(&body)
         ))),
     }
+}
+
+/// The first words of an answer, on one line.
+fn excerpt(body: &[u8]) -> String {
+    const CHARACTERS: usize = 160;
+    let text = String::from_utf8_lossy(body);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").chars().take(CHARACTERS).collect()
 }
