@@ -55,7 +55,7 @@ pub async fn insist<T: for<'de> Deserialize<'de>>(
             message: error_msg.unwrap_or_default(),
         }),
         Err(_) => Err(unreachable(format!(
-            "HTTP {status} without the reply envelope: {}",
+            "HTTP {status} without the reply envelope: \"{}\"",
             excerpt(&body)
         ))),
     }
@@ -67,4 +67,21 @@ fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").chars().take(CHARACTERS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_quoted_by_its_first_words_on_one_line() {
+        let page = "<html>\n  服务器 <b>异常</b>\n".repeat(20);
+        let quoted = excerpt(page.as_bytes());
+        assert!(
+            quoted.starts_with("<html> 服务器 <b>异常</b> <html>"),
+            "{quoted}"
+        );
+        assert_eq!(quoted.chars().count(), 160);
+        assert_eq!(excerpt(b""), "");
+    }
 }

@@ -1,8 +1,6 @@
 //! The cache's keys in Redis: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at these keys, makes them
 //! expire, and removes what it caused; it never invents a value.
 
-use std::time::Duration;
-
 use redis::{AsyncCommands, RedisError, ScanOptions};
 use redis_link::RoutedConnection;
 use serde_json::{Value, json};
@@ -75,13 +73,12 @@ impl RedisKeys {
         stored.map_err(failed)
     }
 
-    /// Lets the key of a shop expire after this time.
+    /// Lets the key of a shop expire.
     ///
     /// # Errors
     /// [`Error::Redis`]; [`Error::Usage`]: there is no such key.
-    pub async fn expire_in(&self, id: u64, time: Duration) -> Result<(), Error> {
-        let milliseconds = time.as_millis() as i64;
-        let reply = self.redis.clone().pexpire(key(id), milliseconds).await;
+    pub async fn expire(&self, id: u64) -> Result<(), Error> {
+        let reply = self.redis.clone().pexpire(key(id), 1).await;
         let is_there: bool = reply.map_err(failed)?;
         if is_there {
             return Ok(());

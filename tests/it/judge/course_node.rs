@@ -319,7 +319,8 @@ async fn publish(State(node): State<Arc<Node>>, Json(voucher): Json<Value>) -> A
         Stage::OwnWay => "%Y-%m-%d %H:%M",
         _ => "%Y-%m-%dT%H:%M:%S",
     };
-    if NaiveDateTime::parse_from_str(begins, format).is_err() {
+    let is_on_the_shelf = node.stage != Stage::OwnWay || voucher["status"] == 1;
+    if !is_on_the_shelf || NaiveDateTime::parse_from_str(begins, format).is_err() {
         return fail("服务器异常");
     }
     let insert = "INSERT INTO tb_voucher (shop_id, title, pay_value, actual_value, type) VALUES (?, ?, 1, 2, 1)";
